@@ -1,0 +1,108 @@
+import type { Clock } from '../clock.ts';
+import type { Log } from '../log.ts';
+import type { Store } from '../store/store.ts';
+import type { Tx } from '../store/tx.ts';
+import { type Claim, claimTasks, type Grant } from '../tasks/claim.ts';
+import { labelSuffix } from '../tasks/create.ts';
+import type { TaskEvent } from '../tasks/task.ts';
+import { type Parked, ParkingLot } from './parking.ts';
+import type { AgentInstance } from './registry.ts';
+
+interface ParkedPull extends Parked<Grant[]> {
+  readonly claim: Claim;
+}
+
+export interface DispatchOptions {
+  store: Store;
+  clock: Clock;
+  log: Log;
+  leaseMs: number;
+  /** Label sets that templates ask for; an agent that has them also serves those queues. */
+  labelSets(): readonly Readonly<Record<string, string>>[];
+}
+
+/**
+ * Gives tasks to agents that pull. An agent that finds nothing waits here; when a task is queued, the waiting agents claim it inside
+ * the very transaction that queued it, so that it is never read twice and costs no second commit.
+ */
+export class Dispatch {
+  readonly #options: DispatchOptions;
+  readonly #parked = new ParkingLot<Grant[], ParkedPull>();
+  #timer: NodeJS.Timeout | undefined;
+  #timerAt = Number.POSITIVE_INFINITY;
+  #stopped = false;
+
+  constructor(options: DispatchOptions) {
+    this.#options = options;
+  }
+
+  get waiting(): number {
+    return this.#parked.size;
+  }
+
+  claimOf(instance: AgentInstance, max: number, holding: readonly number[] | null): Claim {
+    const { leaseMs } = this.#options;
+    return { agentId: instance.agentId, instanceId: instance.instanceId, queues: this.#queuesOf(instance), max, leaseMs, holding };
+  }
+
+  /** Claims now, without waiting; shares its transaction with whatever else is written in this turn. */
+  async take(claim: Claim): Promise<Grant[]> {
+    return (await this.#options.store.write(claimTasks, [claim]))[0]!;
+  }
+
+  /** Claims, or waits up to `waitMs` for something to claim; nothing when the caller hangs up. */
+  async pull(claim: Claim, waitMs: number, gone: AbortSignal): Promise<Grant[]> {
+    const grants = await this.take(claim);
+    if (grants.length > 0 || waitMs === 0 || gone.aborted || this.#stopped) return grants;
+    return this.#parked.wait((answer) => ({ key: claim.agentId, answer, claim: { ...claim, holding: null } }), waitMs, [], gone);
+  }
+
+  /** Subscriber, last in order: serves waiting agents in the transaction that queued their task. */
+  async onTaskEvents(tx: Tx, events: readonly TaskEvent[]): Promise<void> {
+    const due = new Set<string>();
+    for (const event of events) {
+      if (event.type !== 'task.queued') continue;
+      if (event.runAt <= tx.now) due.add(event.queue);
+      else tx.afterCommit(() => this.#wakeAt(event.runAt));
+    }
+    if (due.size > 0) await this.#serve(tx, (pull) => pull.claim.queues.some((queue) => due.has(queue)));
+  }
+
+  /** Serves everybody who waits, for tasks that time alone made due; part of every sweep, so a forgotten timer costs a second. */
+  async serveDue(tx: Tx): Promise<void> {
+    if (this.#parked.size > 0) await this.#serve(tx, () => true);
+  }
+
+  stop(): void {
+    this.#stopped = true;
+    clearTimeout(this.#timer);
+    this.#parked.clear([]);
+  }
+
+  async #serve(tx: Tx, wanted: (pull: ParkedPull) => boolean): Promise<void> {
+    const pulls = this.#parked.all().filter(wanted);
+    if (pulls.length === 0) return;
+    const grants = await claimTasks.run(tx, pulls.map((pull) => pull.claim));
+    tx.afterCommit(() => {
+      for (const [index, pull] of pulls.entries()) if (grants[index]!.length > 0) pull.answer(grants[index]!);
+    });
+  }
+
+  #wakeAt(at: number): void {
+    if (at >= this.#timerAt || this.#stopped) return;
+    clearTimeout(this.#timer);
+    this.#timerAt = at;
+    const wait = Math.min(Math.max(at - this.#options.clock.now(), 0), 86_400_000);
+    this.#timer = setTimeout(() => {
+      this.#timerAt = Number.POSITIVE_INFINITY;
+      this.#options.store.transact('dispatch.due', (tx) => this.serveDue(tx)).catch((error: unknown) => this.#options.log.error('dispatch.failed', { error }));
+    }, wait);
+  }
+
+  #queuesOf(instance: AgentInstance): string[] {
+    const has = (labels: Readonly<Record<string, string>>) => Object.entries(labels).every(([key, value]) => instance.labels[key] === value);
+    const suffixes = new Set(['', ...this.#options.labelSets().filter(has).map(labelSuffix)]);
+    const places = [`@${instance.agentId}`, ...instance.pools];
+    return places.flatMap((place) => instance.runtimes.flatMap((runtime) => [...suffixes].map((suffix) => `${place}/${runtime}${suffix}`)));
+  }
+}

@@ -1,0 +1,192 @@
+import type { Clock } from '../clock.ts';
+import { AppError } from '../errors.ts';
+import type { IdCodec } from '../ids.ts';
+import type { Log } from '../log.ts';
+import type { Store } from '../store/store.ts';
+import type { Tx } from '../store/tx.ts';
+import type { Grant } from '../tasks/claim.ts';
+import { pulseRuns, type RunPulse } from '../tasks/heartbeat.ts';
+import { reportRunsVerb, type ReportOutcome, type RunNews, type RunReport } from '../tasks/report.ts';
+import type { Emit, TaskEvent } from '../tasks/task.ts';
+import type { Dispatch } from './dispatch.ts';
+import { type Parked, ParkingLot } from './parking.ts';
+import type {
+  Assignment,
+  HeartbeatAnswer,
+  HeartbeatRequest,
+  PullAnswer,
+  PullRequest,
+  RegisterAnswer,
+  RegisterRequest,
+  Report,
+  ReportAnswer,
+  ReportRequest,
+  ReportResult,
+} from './protocol.ts';
+import type { AgentInstance, AgentRegistry } from './registry.ts';
+import type { AgentIdentity } from './tokens.ts';
+
+/** Turns a grant into what the agent is asked to run; undefined where its template is gone. */
+export type AssignmentOf = (grant: Grant) => Omit<Assignment, 'runId' | 'taskId' | 'attempt' | 'leaseToken' | 'leaseMs'> | undefined;
+
+export interface AgentGatewayOptions {
+  store: Store;
+  ids: IdCodec;
+  clock: Clock;
+  log: Log;
+  emit: Emit<TaskEvent>;
+  registry: AgentRegistry;
+  dispatch: Dispatch;
+  assignmentOf: AssignmentOf;
+  leaseMs: number;
+  heartbeatMs: number;
+  version: string;
+}
+
+/** Agent protocol v1, the gateway's side; transport and authentication are the HTTP room's. */
+export class AgentGateway {
+  readonly #options: AgentGatewayOptions;
+  readonly #report: ReturnType<typeof reportRunsVerb>;
+  readonly #hearts = new ParkingLot<null, Parked<null>>();
+
+  constructor(options: AgentGatewayOptions) {
+    this.#options = options;
+    this.#report = reportRunsVerb(options.emit);
+  }
+
+  async register(identity: AgentIdentity, request: RegisterRequest): Promise<RegisterAnswer> {
+    const { registry, leaseMs, heartbeatMs } = this.#options;
+    const reports = request.reports ?? [];
+    const valid = reports.map((report) => this.#runReport(identity.agentId, report));
+    const outcomes = await registry.register(identity, request, valid.filter((report) => report !== null));
+    for (const heart of this.#hearts.of(identity.agentId)) heart.answer(null);
+    return { ok: true, leaseMs, heartbeatMs, ...this.#versions(), results: this.#results(reports, valid, outcomes) };
+  }
+
+  async heartbeat(identity: AgentIdentity, request: HeartbeatRequest, gone: AbortSignal): Promise<HeartbeatAnswer> {
+    const instance = await this.#instance(identity, request);
+    this.#options.registry.contact(instance, request.load);
+    let runs = await this.#pulse(instance, request);
+    if (request.waitMs && runs.every((run) => run.action === 'continue')) {
+      await this.#hearts.wait((answer) => ({ key: instance.agentId, answer }), request.waitMs, null, gone);
+      await this.#instance(identity, request);
+      runs = await this.#pulse(instance, request);
+    }
+    return { ok: true, ...this.#versions(), runs };
+  }
+
+  async pull(identity: AgentIdentity, request: PullRequest, gone: AbortSignal): Promise<PullAnswer> {
+    const instance = await this.#instance(identity, request);
+    const { registry, dispatch, ids } = this.#options;
+    registry.contact(instance, null);
+    const holding = request.holding.map((id) => ids.decode(id)).filter((id) => id !== undefined);
+    const grants = await dispatch.pull(dispatch.claimOf(instance, request.maxTasks, holding), request.waitMs, gone);
+    await this.#instance(identity, request);
+    return { tasks: await this.#assignments(instance, grants) };
+  }
+
+  async report(identity: AgentIdentity, request: ReportRequest): Promise<ReportAnswer> {
+    const instance = await this.#instance(identity, request);
+    const { registry, dispatch, store } = this.#options;
+    registry.contact(instance, null);
+    const valid = request.reports.map((report) => this.#runReport(identity.agentId, report));
+    // Both in the same turn: one transaction applies the reports and claims what follows.
+    const [outcomes, grants] = await Promise.all([
+      store.write(this.#report, valid.filter((report) => report !== null)),
+      request.next === undefined ? [] : dispatch.take(dispatch.claimOf(instance, request.next, null)),
+    ]);
+    const results = this.#results(request.reports, valid, outcomes);
+    return request.next === undefined ? { results } : { results, tasks: await this.#assignments(instance, grants) };
+  }
+
+  /** Subscriber: a cancel is told at once to the agent that waits with its heartbeat. */
+  async onTaskEvents(tx: Tx, events: readonly TaskEvent[]): Promise<void> {
+    for (const event of events) {
+      if (event.type !== 'task.cancel_requested') continue;
+      tx.afterCommit(() => {
+        for (const heart of this.#hearts.of(event.agentId)) heart.answer(null);
+      });
+    }
+  }
+
+  stop(): void {
+    this.#hearts.clear(null);
+  }
+
+  #instance(identity: AgentIdentity, request: { agentId: string; instanceId: string }): Promise<AgentInstance> {
+    return this.#options.registry.instance(identity, request.agentId, request.instanceId);
+  }
+
+  async #pulse(instance: AgentInstance, request: HeartbeatRequest): Promise<HeartbeatAnswer['runs']> {
+    const { store, ids, leaseMs } = this.#options;
+    const pulses = request.activeRuns.map(
+      ({ runId, leaseToken }): RunPulse => ({ agentId: instance.agentId, runId: ids.decode(runId) ?? 0, leaseToken, leaseMs }),
+    );
+    const answers = await store.write(pulseRuns, pulses);
+    return request.activeRuns.map(({ runId }, index) => ({ runId, action: answers[index]! }));
+  }
+
+  async #assignments(instance: AgentInstance, grants: readonly Grant[]): Promise<Assignment[]> {
+    const { ids, leaseMs, assignmentOf } = this.#options;
+    const assignments: Assignment[] = [];
+    const orphans: Grant[] = [];
+    for (const grant of grants) {
+      const what = assignmentOf(grant);
+      if (!what) orphans.push(grant);
+      else {
+        const { runId, taskId, attempt, leaseToken } = grant;
+        assignments.push({ runId: ids.encode(runId), taskId: ids.encode(taskId), attempt, leaseToken, leaseMs, ...what });
+      }
+    }
+    if (orphans.length > 0) await this.#failOrphans(instance, orphans);
+    return assignments;
+  }
+
+  /** Their template was removed while they waited: said in the task, not left to expire. */
+  async #failOrphans(instance: AgentInstance, orphans: readonly Grant[]): Promise<void> {
+    const reports = orphans.map((grant): RunReport => {
+      const error = `the template ${grant.task.template} is gone or no longer valid`;
+      const news: RunNews = { type: 'failed', errorClass: 'permanent', error };
+      return { agentId: instance.agentId, runId: grant.runId, leaseToken: grant.leaseToken, seq: -3, news };
+    });
+    await this.#options.store.write(this.#report, reports);
+  }
+
+  #runReport(agentId: string, report: Report): RunReport | null {
+    const runId = this.#options.ids.decode(report.runId);
+    return runId === undefined ? null : { agentId, runId, leaseToken: report.leaseToken, seq: report.seq, news: newsOf(report) };
+  }
+
+  #results(reports: readonly Report[], valid: readonly (RunReport | null)[], outcomes: readonly ReportOutcome[]): ReportResult[] {
+    let next = 0;
+    return reports.map(({ runId, seq }, index) =>
+      valid[index] === null ? { runId, seq, result: 'rejected', reason: 'this is no run id' } : { runId, seq, ...outcomes[next++]! },
+    );
+  }
+
+  #versions() {
+    const { clock, version } = this.#options;
+    return { serverTime: clock.now(), latestVersion: version, hasUpdate: false };
+  }
+}
+
+/** The part of a report that is about the run; texts are made well-formed here, once. */
+function newsOf(report: Report): RunNews {
+  const news: Record<string, unknown> = {};
+  for (const [key, value] of Object.entries(report)) if (!HEAD_FIELDS.has(key)) news[key] = wellFormed(value);
+  return news as RunNews;
+}
+
+const HEAD_FIELDS = new Set(['runId', 'leaseToken', 'seq', 'at']);
+
+function wellFormed(value: unknown): unknown {
+  if (typeof value === 'string') return value.isWellFormed() && !value.includes('\0') ? value : value.toWellFormed().replaceAll('\0', '');
+  if (Array.isArray(value)) return value.map(wellFormed);
+  if (value === null || typeof value !== 'object') return value;
+  return Object.fromEntries(Object.entries(value).map(([key, inner]) => [wellFormed(key), wellFormed(inner)]));
+}
+
+/** @throws AppError when the caller speaks another protocol version, with the versions named. */
+export function checkProtocol(version: unknown): void {
+  if (version !== 1) throw new AppError('invalid_request', `this gateway speaks agent protocol 1, the agent speaks ${String(version)}`, { field: 'protocol' });
+}

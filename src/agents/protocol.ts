@@ -1,0 +1,203 @@
+import { z } from 'zod';
+import { type ArgValue, ERROR_CLASSES, type ErrorClass } from '../tasks/run-words.ts';
+
+/**
+ * Agent protocol v1 (docs/agent-protocol.md): JSON over HTTP, only the agent opens connections, `Authorization: Bearer <agent token>`.
+ * All times are epoch milliseconds, all durations milliseconds. Times that an agent sends are information; the server's clock decides.
+ */
+export const PROTOCOL_VERSION = 1;
+
+const agentId = z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/, 'must be 1 to 64 letters, digits, dots, dashes or underscores');
+const token = z.string().min(1).max(128);
+const runId = z.string().min(1).max(32);
+const name = z.string().min(1).max(64);
+const text = (max: number) => z.string().max(max);
+
+export { ERROR_CLASSES, type ErrorClass };
+
+/** Largest texts on the wire, characters. Longer ones are cut by the agent before they are sent. */
+export const WIRE_LIMITS = { summary: 20_000, error: 4_000, message: 500, log: 65_536, output: 32_768, checkpoint: 262_144 } as const;
+
+const reportHead = {
+  runId,
+  leaseToken: token,
+  /** Rises by one with every report of a run; (runId, seq) is reported once, however often it is sent. */
+  seq: z.number().int().nonnegative(),
+  /** The agent's clock; information. */
+  at: z.number().optional(),
+};
+
+export const reportSchema = z.discriminatedUnion('type', [
+  z.object({ ...reportHead, type: z.literal('started') }),
+  z.object({ ...reportHead, type: z.literal('progress'), percent: z.number().min(0).max(100).optional(), message: text(WIRE_LIMITS.message).optional() }),
+  z.object({ ...reportHead, type: z.literal('log'), stream: z.enum(['stdout', 'stderr']), text: text(WIRE_LIMITS.log), offset: z.number().int().nonnegative() }),
+  z.object({ ...reportHead, type: z.literal('checkpoint'), data: z.json() }),
+  z.object({ ...reportHead, type: z.literal('output'), key: name, value: text(WIRE_LIMITS.output) }),
+  z.object({ ...reportHead, type: z.literal('needs_input'), prompt: text(WIRE_LIMITS.error), options: z.array(text(64)).max(10).optional() }),
+  z.object({ ...reportHead, type: z.literal('blocked'), summary: text(WIRE_LIMITS.summary) }),
+  z.object({
+    ...reportHead,
+    type: z.literal('succeeded'),
+    summary: text(WIRE_LIMITS.summary),
+    outputs: z.record(name, text(WIRE_LIMITS.output)).optional(),
+    exitCode: z.number().int().optional(),
+  }),
+  z.object({
+    ...reportHead,
+    type: z.literal('failed'),
+    errorClass: z.enum(ERROR_CLASSES),
+    error: text(WIRE_LIMITS.error),
+    /** Also kept of a failed run: what the program printed. */
+    summary: text(WIRE_LIMITS.summary).optional(),
+    retryAfterMs: z.number().int().nonnegative().max(86_400_000).optional(),
+    exitCode: z.number().int().optional(),
+    signal: text(16).optional(),
+  }),
+  z.object({ ...reportHead, type: z.literal('timed_out'), summary: text(WIRE_LIMITS.summary).optional() }),
+  z.object({ ...reportHead, type: z.literal('cancelled'), summary: text(WIRE_LIMITS.summary).optional() }),
+  z.object({ ...reportHead, type: z.literal('released') }),
+]);
+export type Report = z.infer<typeof reportSchema>;
+export type ReportType = Report['type'];
+
+/** After one of these the run is over for the agent. */
+export const TERMINAL_REPORTS: ReadonlySet<ReportType> = new Set<ReportType>([
+  'needs_input',
+  'blocked',
+  'succeeded',
+  'failed',
+  'timed_out',
+  'cancelled',
+  'released',
+]);
+
+const caller = { agentId, instanceId: token };
+
+export const registerRequestSchema = z.object({
+  ...caller,
+  /** Identifies this boot of the machine; recorded process groups are only killed within the same boot. */
+  bootId: text(64),
+  version: text(32),
+  protocol: z.literal(PROTOCOL_VERSION),
+  host: text(255),
+  pools: z.array(name).min(1).max(32),
+  labels: z.record(name, text(64)),
+  runtimes: z.array(z.string().regex(/^[a-z][a-z0-9-]{0,31}$/)).min(1).max(16),
+  concurrency: z.number().int().min(1).max(1024),
+  /** Terminal reports from the spool of an earlier instance; applied before that instance's leases are re-queued (trap 1). */
+  reports: z.array(reportSchema).max(1000).optional(),
+});
+export type RegisterRequest = z.infer<typeof registerRequestSchema>;
+
+export interface RegisterAnswer {
+  ok: true;
+  serverTime: number;
+  leaseMs: number;
+  heartbeatMs: number;
+  latestVersion: string;
+  hasUpdate: boolean;
+  /** One for each of `reports`, same order. */
+  results: ReportResult[];
+}
+
+export const heartbeatRequestSchema = z.object({
+  ...caller,
+  uptimeMs: z.number().nonnegative(),
+  /** One-minute load average divided by the number of cores. */
+  load: z.number().nonnegative(),
+  activeRuns: z.array(z.object({ runId, leaseToken: token })).max(1024),
+  /** Long poll: how long the server may hold the answer while there is nothing to say. It answers early for a cancel. */
+  waitMs: z.number().int().min(0).max(60_000).optional(),
+});
+export type HeartbeatRequest = z.infer<typeof heartbeatRequestSchema>;
+
+export interface HeartbeatAnswer {
+  ok: true;
+  serverTime: number;
+  latestVersion: string;
+  hasUpdate: boolean;
+  runs: { runId: string; action: 'continue' | 'cancel' | 'steer' | 'lost'; reason?: string; text?: string }[];
+}
+
+export const pullRequestSchema = z.object({
+  ...caller,
+  maxTasks: z.number().int().min(1).max(1024),
+  waitMs: z.number().int().min(0).max(60_000),
+  /** Runs this instance knows of; its other grants are offered again, same run and token (trap 3). */
+  holding: z.array(runId).max(2048),
+});
+export type PullRequest = z.infer<typeof pullRequestSchema>;
+
+export interface PullAnswer {
+  tasks: Assignment[];
+}
+
+export const reportRequestSchema = z.object({
+  ...caller,
+  reports: z.array(reportSchema).min(1).max(1000),
+  /** Also pull, without waiting, up to this many tasks. */
+  next: z.number().int().min(1).max(1024).optional(),
+});
+export type ReportRequest = z.infer<typeof reportRequestSchema>;
+
+export interface ReportResult {
+  runId: string;
+  seq: number;
+  /**
+   * `accepted`: applied. `duplicate`: this (runId, seq) was there before. `lease_lost`: the fence has moved on; nothing changed.
+   * `rejected`: not a report this run can have (unknown run, another agent's run).
+   */
+  result: 'accepted' | 'duplicate' | 'lease_lost' | 'rejected';
+  reason?: string;
+}
+
+export interface ReportAnswer {
+  results: ReportResult[];
+  tasks?: Assignment[];
+}
+
+/** What the agent is asked to run. */
+export interface Assignment {
+  runId: string;
+  taskId: string;
+  /** Which execution of the task this is, from 1. */
+  attempt: number;
+  leaseToken: string;
+  leaseMs: number;
+  template: string;
+  runtime: string;
+  /** The runtime's own part of the template; for `shell`: `ShellSpec`. */
+  spec: unknown;
+  /** Checked arguments of the task. */
+  args: Record<string, ArgValue>;
+  /** Names of secrets the agent resolves from its own file. */
+  secrets: string[];
+  /** Wall limit of this run. */
+  timeoutMs: number;
+  limits: { outputBytes: number };
+  idempotencyKey: string | null;
+  checkpoint?: unknown;
+}
+
+export type { ArgValue };
+
+/** `spec` of the shell runtime: argv with `{{name}}` places already filled in; nothing is ever parsed by a shell. */
+export interface ShellSpec {
+  argv: string[];
+  /** Further environment, names `[A-Z_][A-Z0-9_]*`. */
+  env: Record<string, string>;
+  /** Milliseconds between SIGTERM and SIGKILL. */
+  graceMs: number;
+  /** Exit code → error class, on top of the general rule (75 transient, 76 rate limited, 77 blocked, other non-zero permanent). */
+  exitClasses: Record<string, ErrorClass>;
+}
+
+/** Agent API errors are problem JSON (RFC 9457); the agent acts on `code`. */
+export interface ProblemJson {
+  type: string;
+  title: string;
+  status: number;
+  code: string;
+  detail: string;
+  field?: string;
+}

@@ -1,0 +1,89 @@
+import { backoffMs } from '../backoff.ts';
+import type { Clock } from '../clock.ts';
+import type { Log } from '../log.ts';
+import { Poller, type Service } from '../service.ts';
+import type { Store } from '../store/store.ts';
+import { graceForAll, sweep } from '../tasks/sweep.ts';
+import type { Emit, TaskEvent } from '../tasks/task.ts';
+import type { Dispatch } from './dispatch.ts';
+import type { AgentRegistry } from './registry.ts';
+
+export interface SweeperOptions {
+  store: Store;
+  clock: Clock;
+  log: Log;
+  emit: Emit<TaskEvent>;
+  registry: AgentRegistry;
+  dispatch: Dispatch;
+  leaseMs: number;
+  cancelGraceMs: number;
+  /** Monotonic milliseconds; injectable for tests. */
+  monotonic?: () => number;
+}
+
+const SWEEP_MS = 1_000;
+const RETRY = { baseMs: 500, factor: 2, capMs: 10_000, jitter: 0.2 };
+
+/**
+ * Does what time alone decides, at least once a second. Nothing expires before the agents have had one lease time to speak: after a
+ * start, after a pause of this process or an outage of the database, and after a jump of the clock.
+ */
+export class Sweeper implements Service {
+  readonly #options: SweeperOptions;
+  readonly #poller: Poller;
+  readonly #monotonic: () => number;
+  #last: { clock: number; monotonic: number } | undefined;
+
+  constructor(options: SweeperOptions) {
+    this.#options = options;
+    this.#monotonic = options.monotonic ?? (() => performance.now());
+    this.#poller = new Poller({
+      runOnce: async () => {
+        await this.sweepOnce();
+        return SWEEP_MS;
+      },
+      onError: (error, failures) => {
+        options.log.error('sweep.failed', { error });
+        return backoffMs(RETRY, failures);
+      },
+    });
+  }
+
+  async start(): Promise<void> {
+    await this.sweepOnce();
+    await this.#poller.start();
+  }
+
+  stop(): Promise<void> {
+    return this.#poller.stop();
+  }
+
+  async sweepOnce(): Promise<void> {
+    const { store, log, emit, leaseMs, cancelGraceMs, registry, dispatch } = this.#options;
+    const interrupted = this.#interrupted();
+    await store.transact('sweep', async (tx) => {
+      if (interrupted) {
+        const runs = await graceForAll(tx, leaseMs);
+        if (runs > 0) tx.afterCommit(() => log.warn('lease.grace', { reason: interrupted, runs }));
+      }
+      const counts = await sweep(tx, { cancelGraceMs }, emit);
+      const gone = await registry.flush(tx);
+      await dispatch.serveDue(tx);
+      tx.afterCommit(() => {
+        if (Object.values(counts).some((count) => count > 0)) log.warn('sweep.ended', { ...counts });
+        for (const agentId of gone) log.warn('agent.offline', { agentId });
+      });
+    });
+    this.#last = { clock: this.#options.clock.now(), monotonic: this.#monotonic() };
+  }
+
+  /** Why agents may have been unable to speak since the last completed sweep; undefined in the normal case. */
+  #interrupted(): string | undefined {
+    if (!this.#last) return 'started';
+    const wall = this.#options.clock.now() - this.#last.clock;
+    const real = this.#monotonic() - this.#last.monotonic;
+    const tolerance = this.#options.leaseMs / 3;
+    if (real > tolerance + SWEEP_MS) return 'paused';
+    return Math.abs(wall - real) > tolerance ? 'clock_jump' : undefined;
+  }
+}

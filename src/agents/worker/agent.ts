@@ -1,0 +1,269 @@
+import { mkdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { BackoffPolicy } from '../../backoff.ts';
+import type { Clock } from '../../clock.ts';
+import type { AgentSettings } from '../../config/agent.ts';
+import { randomToken } from '../../ids.ts';
+import type { Log } from '../../log.ts';
+import type { Service } from '../../service.ts';
+import { GatewayClient } from './client.ts';
+import { claimFolder } from './folder-claim.ts';
+import { HeartbeatLoop } from './heartbeat-loop.ts';
+import { endOrphans } from './orphans.ts';
+import { currentBootId } from './process-group.ts';
+import { PullLoop } from './pull-loop.ts';
+import { Registration } from './registration.ts';
+import { ReportSender } from './report-sender.ts';
+import type { RetryOptions } from './retry.ts';
+import { RunJournal } from './run-journal.ts';
+import { RunTable } from './run-table.ts';
+import { removeRunFolder } from './runtime/run-folder.ts';
+import type { Runtime } from './runtime/runtime.ts';
+import { ShellRuntime } from './runtime/shell.ts';
+import { Spool } from './spool.ts';
+
+export interface AgentOptions {
+  settings: AgentSettings;
+  log: Log;
+  clock: Clock;
+  /** Version of this program, shown by the gateway. */
+  version: string;
+  /** Default: `shell` only. Only those that `settings.runtimes` names are offered. */
+  runtimes?: ReadonlyMap<string, Runtime>;
+  tuning?: Partial<AgentTuning>;
+}
+
+/** Waits, all milliseconds; the defaults are right outside of tests. */
+export interface AgentTuning {
+  /** Pauses while the gateway cannot be reached. */
+  backoff: BackoffPolicy;
+  /** Pause after a refusal that only a person can end. */
+  slowRetryMs: number;
+  /** How long the gateway may hold a pull. */
+  pullWaitMs: number;
+  /** How long a stop goes on trying to hand in the last reports. */
+  lastReportsMs: number;
+}
+
+const TUNING: AgentTuning = {
+  backoff: { baseMs: 500, factor: 2, capMs: 10_000, jitter: 0.5 },
+  slowRetryMs: 60_000,
+  pullWaitMs: 25_000,
+  lastReportsMs: 5_000,
+};
+
+/** Why an agent ended: told to, or because a newer instance of the same id has registered. */
+export interface AgentEnd {
+  reason: 'stopped' | 'replaced';
+  /** For the command line: 0, or 4 (refused or conflict). */
+  exitCode: 0 | 4;
+}
+
+export interface Agent extends Service {
+  readonly instanceId: string;
+  /** Resolves when the agent is over. Nothing restarts by itself: a replaced instance must not fight its successor. */
+  readonly ended: Promise<AgentEnd>;
+  /** Tasks that run or wait for a slot here. */
+  busy(): number;
+  isRegistered(): boolean;
+  /** Ends all running programs at once; for the second signal. A `stop` that waits for them then goes on. */
+  hurry(): void;
+}
+
+/**
+ * An agent: pulls tasks from the gateway, runs them, brings the results home. `start` resolves when this machine is prepared; the
+ * gateway may be away, then it is tried for ever. `stop` takes nothing new, gives running programs their grace, hands in what it can;
+ * what it cannot is in the spool folder for the next start.
+ */
+export function createAgent(options: AgentOptions): Agent {
+  return new AgentProcess(options);
+}
+
+interface Parts {
+  client: GatewayClient;
+  spool: Spool;
+  journal: RunJournal;
+  runs: RunTable;
+  sender: ReportSender;
+  registration: Registration;
+  pull: PullLoop;
+  heartbeat: HeartbeatLoop;
+  leaveFolder(): Promise<void>;
+}
+
+class AgentProcess implements Agent {
+  readonly instanceId = randomToken(18);
+  readonly ended: Promise<AgentEnd>;
+  readonly #options: AgentOptions;
+  readonly #tuning: AgentTuning;
+  readonly #hurry = new AbortController();
+  #resolveEnded: (end: AgentEnd) => void = () => undefined;
+  #parts: Parts | undefined;
+  #heartbeatMs = 10_000;
+  #isReplaced = false;
+  #stopping: Promise<void> | undefined;
+
+  constructor(options: AgentOptions) {
+    this.#options = options;
+    this.#tuning = { ...TUNING, ...options.tuning };
+    this.ended = new Promise((resolve) => {
+      this.#resolveEnded = resolve;
+    });
+  }
+
+  busy(): number {
+    return this.#parts?.runs.busy ?? 0;
+  }
+
+  isRegistered(): boolean {
+    return this.#parts?.registration.isDone ?? false;
+  }
+
+  hurry(): void {
+    this.#hurry.abort();
+  }
+
+  /** @throws AppError `conflict` while another process uses the spool folder; what the disk says */
+  async start(): Promise<void> {
+    const { settings, log } = this.#options;
+    for (const secret of [settings.token, ...settings.secrets.values()]) log.addSecret(secret);
+    for (const warning of settings.warnings) log.warn('agent.warning', { warning });
+    const bootId = await currentBootId();
+    const leaveFolder = await claimFolder(settings.spoolDir, bootId);
+    try {
+      this.#parts = await this.#prepare(bootId, leaveFolder);
+    } catch (error) {
+      await leaveFolder();
+      throw error;
+    }
+    await this.#parts.pull.start();
+    await this.#parts.heartbeat.start();
+  }
+
+  stop(): Promise<void> {
+    this.#stopping ??= this.#shutDown();
+    return this.#stopping;
+  }
+
+  async #prepare(bootId: string, leaveFolder: () => Promise<void>): Promise<Parts> {
+    const { settings, log } = this.#options;
+    await mkdir(settings.workDir, { recursive: true, mode: 0o700 });
+    const journal = new RunJournal({ dir: settings.spoolDir, bootId, log });
+    const { groups } = await journal.read();
+    await endOrphans(groups, bootId, log);
+    for (const { runId } of groups) {
+      if (/^[a-z0-9]+$/i.test(runId)) await removeRunFolder(join(settings.workDir, runId)).catch(() => undefined);
+    }
+    journal.begin();
+    const spool = new Spool({ dir: settings.spoolDir, log });
+    const leftovers = await spool.open();
+    return { ...this.#assemble({ bootId, journal, spool, leftovers }), journal, spool, leaveFolder };
+  }
+
+  #assemble(base: {
+    bootId: string;
+    journal: RunJournal;
+    spool: Spool;
+    leftovers: Awaited<ReturnType<Spool['open']>>;
+  }) {
+    const { settings, log, version } = this.#options;
+    const client = new GatewayClient(settings);
+    const retry = this.#retry();
+    const caller = JSON.stringify({ agentId: settings.agentId, instanceId: this.instanceId }).slice(1, -1);
+    const runtimes = this.#runtimes();
+    const runs: RunTable = new RunTable({
+      concurrency: settings.concurrency,
+      runtimes,
+      policy: settings,
+      journal: base.journal,
+      log,
+      onSlotFree: () => pull.wake(),
+      context: {
+        clock: this.#options.clock,
+        secrets: settings.secrets,
+        hurry: this.#hurry.signal,
+        send: (item) => sender.push(item),
+        spawned: (runId, pgid) => base.journal.spawned(runId, pgid),
+      },
+    });
+    const sender = new ReportSender({ client, caller, spool: base.spool, runs, retry, onTurn: () => pull.wake() });
+    const registration = new Registration({
+      settings,
+      runtimes: [...runtimes.keys()],
+      version,
+      bootId: base.bootId,
+      caller,
+      client,
+      sender,
+      log,
+      leftovers: base.leftovers,
+      onRegistered: (answer) => {
+        this.#heartbeatMs = answer.heartbeatMs;
+        heartbeat.wake();
+      },
+    });
+    const pull = new PullLoop({
+      client,
+      caller,
+      runs,
+      retry,
+      waitMs: this.#tuning.pullWaitMs,
+      ensureRegistered: (signal) => registration.ensure(signal),
+    });
+    const heartbeat = new HeartbeatLoop({
+      client,
+      caller,
+      runs,
+      retry,
+      heartbeatMs: () => this.#heartbeatMs,
+      isHealthy: () => registration.isDone && (pull.isAlive() || this.#stopping !== undefined),
+    });
+    return { client, runs, sender, registration, pull, heartbeat };
+  }
+
+  #runtimes(): ReadonlyMap<string, Runtime> {
+    const { settings, log, runtimes } = this.#options;
+    const built = runtimes ?? new Map<string, Runtime>([['shell', new ShellRuntime({ ...settings, log })]]);
+    return new Map([...built].filter(([name]) => settings.runtimes.includes(name)));
+  }
+
+  #retry(): RetryOptions {
+    return {
+      log: this.#options.log,
+      backoff: this.#tuning.backoff,
+      slowRetryMs: this.#tuning.slowRetryMs,
+      onReplaced: () => this.#replaced(),
+      onUnknown: () => this.#parts?.registration.forget(),
+    };
+  }
+
+  /** The gateway has put this instance's runs back into the queue: nothing of it may go on. */
+  #replaced(): void {
+    if (this.#isReplaced) return;
+    this.#isReplaced = true;
+    const { log, settings } = this.#options;
+    log.error('agent.replaced', {
+      agentId: settings.agentId,
+      advice: 'a newer instance uses this id; this one ends for good',
+    });
+    this.#parts?.sender.close();
+    this.stop().catch((error: unknown) => log.error('agent.stop_failed', { error }));
+  }
+
+  async #shutDown(): Promise<void> {
+    const parts = this.#parts;
+    if (parts) {
+      this.#options.log.info('agent.stopping', { busy: parts.runs.busy });
+      const runsOver = parts.runs.stopAll(this.#isReplaced ? 'lost' : 'stop');
+      await parts.pull.stop();
+      await runsOver;
+      if (!this.#isReplaced) await parts.sender.drain(this.#tuning.lastReportsMs);
+      await parts.heartbeat.stop();
+      await parts.client.close();
+      await parts.spool.close();
+      parts.journal.close();
+      await parts.leaveFolder();
+    }
+    this.#resolveEnded(this.#isReplaced ? { reason: 'replaced', exitCode: 4 } : { reason: 'stopped', exitCode: 0 });
+  }
+}

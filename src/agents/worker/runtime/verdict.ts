@@ -1,0 +1,106 @@
+import { type ErrorClass, type ShellSpec, WIRE_LIMITS } from '../../protocol.ts';
+import { cutText } from './capture.ts';
+import { type RunEnd, type StopReason, stoppedEnd } from './runtime.ts';
+
+/** Everything known about a program that is over. */
+export interface ProgramEnd {
+  exitCode: number | null;
+  signal: NodeJS.Signals | null;
+  /** Set where the program was told to end before it did so by itself. */
+  stopped?: StopReason;
+  stdout: string;
+  stderr: string;
+  /** The program's own summary, question and pause, where it wrote them. */
+  summary?: string;
+  question?: string;
+  retryAfter?: string;
+  outputs: Record<string, string>;
+}
+
+const LAST_LINES = 8;
+const LONGEST_PAUSE_MS = 86_400_000;
+
+/** Exit codes with a meaning of their own (contract, section 3); a template's own table goes before them. */
+const EXIT = { transient: 75, rateLimited: 76, blocked: 77, question: 78 } as const;
+
+/** What the end of a program means. */
+export function verdictOn(end: ProgramEnd, exitClasses: Readonly<Record<string, ErrorClass>>): RunEnd {
+  const summary = summaryOf(end);
+  if (end.stopped) return stoppedEnd(end.stopped, summary || undefined);
+  if (end.signal) return failure(end, 'permanent', `killed by ${end.signal}`);
+  const code = end.exitCode ?? 0;
+  if (code === 0) {
+    const outputs = Object.keys(end.outputs).length > 0 ? end.outputs : undefined;
+    return { type: 'succeeded', summary, outputs, exitCode: 0 };
+  }
+  const own = exitClasses[String(code)];
+  if (own) return failure(end, own, `exit code ${code}`);
+  if (code === EXIT.blocked) return { type: 'blocked', summary: summary || 'the program says that a person must act' };
+  if (code === EXIT.question) return askedEnd(end);
+  return failure(
+    end,
+    code === EXIT.transient ? 'transient' : code === EXIT.rateLimited ? 'rate_limited' : 'permanent',
+    `exit code ${code}`,
+  );
+}
+
+/** A program that could not be started. */
+export function notStarted(error: NodeJS.ErrnoException, spec: ShellSpec): RunEnd {
+  const command = spec.argv[0] ?? '';
+  const fail = (errorClass: ErrorClass, text: string): RunEnd => ({
+    type: 'failed',
+    errorClass,
+    error: cutText(text, WIRE_LIMITS.error),
+  });
+  switch (error.code) {
+    case 'ENOENT':
+      return fail('permanent', `command not found: ${command}`);
+    case 'EACCES':
+      return fail('permanent', `permission denied: ${command} may not be executed`);
+    case 'E2BIG':
+      return fail('permanent', 'the arguments are too long for this system');
+    case 'ERR_INVALID_ARG_VALUE':
+      return fail('permanent', 'an argument or a variable contains a NUL character');
+    case 'EAGAIN':
+    case 'EMFILE':
+    case 'ENFILE':
+    case 'ENOMEM':
+    case 'ENOSPC':
+      return fail('transient', `the agent's machine is short of something (${error.code}): ${command} was not started`);
+    default:
+      return fail('permanent', `${command} could not be started (${error.code ?? 'unknown error'})`);
+  }
+}
+
+function askedEnd(end: ProgramEnd): RunEnd {
+  const prompt = end.question?.trim();
+  if (!prompt) return failure(end, 'permanent', 'exit code 78 asks a question, but ERRAND_QUESTION is empty');
+  return { type: 'needs_input', prompt: cutText(prompt, WIRE_LIMITS.error) };
+}
+
+function failure(end: ProgramEnd, errorClass: ErrorClass, sentence: string): RunEnd {
+  const lines = lastLines(end.stderr) || lastLines(end.stdout);
+  return {
+    type: 'failed',
+    errorClass,
+    error: cutText(lines ? `${sentence}\n${lines}` : sentence, WIRE_LIMITS.error),
+    summary: summaryOf(end) || undefined,
+    retryAfterMs: errorClass === 'rate_limited' ? pauseMs(end.retryAfter) : undefined,
+    exitCode: end.signal ? undefined : (end.exitCode ?? undefined),
+    signal: end.signal ?? undefined,
+  };
+}
+
+function summaryOf(end: ProgramEnd): string {
+  return cutText((end.summary ?? end.stdout).trimEnd(), WIRE_LIMITS.summary);
+}
+
+function lastLines(text: string): string {
+  return text.trimEnd().split(/\r?\n/).slice(-LAST_LINES).join('\n');
+}
+
+/** Seconds, as the program wrote them. */
+function pauseMs(text: string | undefined): number | undefined {
+  const seconds = text?.trim() ? Number(text.trim()) : Number.NaN;
+  return Number.isFinite(seconds) && seconds >= 0 ? Math.min(Math.round(seconds * 1_000), LONGEST_PAUSE_MS) : undefined;
+}

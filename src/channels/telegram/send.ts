@@ -1,0 +1,118 @@
+import type { Api } from 'grammy';
+import { messageOf } from '../../errors.ts';
+import { type Log, redact } from '../../log.ts';
+import type { OutgoingMessage, SendOutcome } from '../channel.ts';
+import { type CallFailure, failureOf } from './api.ts';
+import type { Pulse } from './pulse.ts';
+
+export interface SenderOptions {
+  readonly api: Api;
+  readonly token: string;
+  readonly pulse: Pulse;
+  readonly log: Log;
+  /** How long the whole account is held when the token is refused, milliseconds. */
+  readonly refusedMs: number;
+}
+
+type Payload = Parameters<Api['raw']['sendMessage']>[0];
+
+/** Telegram's text limit: 4096 UTF-16 units after parsing entities (Bot API, sendMessage). */
+export const TEXT_LIMIT = 4096;
+
+/** One `sendMessage`; at most twice more, without a topic that is gone and to the chat a group has become. Never throws. */
+export async function sendText(
+  options: SenderOptions,
+  message: OutgoingMessage,
+  signal: AbortSignal,
+): Promise<SendOutcome> {
+  if (signal.aborted) return { outcome: 'retry', error: 'stopped before it was sent', scope: 'chat' };
+  let payload = payloadOf(message);
+  for (;;) {
+    const result = await attempt(options, payload, signal);
+    if (!('kind' in result)) return result;
+    const corrected = correction(payload, result);
+    if (!corrected) return outcomeOf(options, result);
+    options.log.warn('telegram.send_corrected', {
+      id: message.id,
+      chat: payload.chat_id,
+      now: corrected.chat_id,
+      why: result.text,
+    });
+    payload = corrected;
+  }
+}
+
+async function attempt(
+  options: SenderOptions,
+  payload: Payload,
+  signal: AbortSignal,
+): Promise<SendOutcome | CallFailure> {
+  try {
+    const sent = await options.api.raw.sendMessage(payload, signal as never);
+    options.pulse.ok('token');
+    return { outcome: 'sent', platformId: String(sent?.message_id ?? 'unknown') };
+  } catch (error) {
+    const fault = redact(messageOf(error), [options.token]);
+    return failureOf(error, options.token) ?? { kind: 'lost', text: fault };
+  }
+}
+
+function payloadOf(message: OutgoingMessage): Payload {
+  const { chat, thread, messageId } = message.route;
+  return {
+    chat_id: chatId(chat),
+    text: message.text,
+    link_preview_options: { is_disabled: true },
+    ...(thread !== undefined && { message_thread_id: Number(thread) }),
+    ...(message.first &&
+      messageId !== undefined && {
+        reply_parameters: { message_id: Number(messageId), allow_sending_without_reply: true },
+      }),
+  };
+}
+
+/** Chat ids have up to 52 significant bits (Bot API, Chat): they fit a number. */
+function chatId(chat: string): number | string {
+  return /^-?\d{1,16}$/.test(chat) ? Number(chat) : chat;
+}
+
+/** Another payload worth one try, or undefined. Each correction can apply only once: it removes its own cause. */
+function correction(payload: Payload, failure: CallFailure): Payload | undefined {
+  if (failure.kind !== 'refused' || failure.code !== 400) return undefined;
+  if (payload.message_thread_id !== undefined && /message thread not found/i.test(failure.text)) {
+    const { message_thread_id: _gone, ...rest } = payload;
+    return rest;
+  }
+  if (failure.migrateTo !== undefined && isGroupOfOld(payload.chat_id)) {
+    return { ...payload, chat_id: failure.migrateTo };
+  }
+  return undefined;
+}
+
+/** Only basic groups migrate; supergroups (below -10^12) never do again. */
+function isGroupOfOld(chat: number | string): boolean {
+  return typeof chat === 'number' && chat > -1_000_000_000_000;
+}
+
+function outcomeOf(options: SenderOptions, failure: CallFailure): SendOutcome {
+  if (failure.kind === 'unreached') return { outcome: 'retry', error: failure.text, scope: 'channel' };
+  if (failure.kind === 'lost') return { outcome: 'unknown', error: failure.text, safe: false };
+  const { code, text: error, retryAfterMs } = failure;
+  if (code === 429)
+    return { outcome: 'retry', error, scope: 'chat', ...(retryAfterMs !== undefined && { afterMs: retryAfterMs }) };
+  if (code === 401 || code === 404) {
+    options.pulse.fail('token', TOKEN_REFUSED);
+    return { outcome: 'retry', error, scope: 'channel', afterMs: options.refusedMs };
+  }
+  // A gateway that got tired of waiting has already passed the request on.
+  if (code === 504) return { outcome: 'unknown', error, safe: false };
+  if (code >= 500) return { outcome: 'retry', error, scope: 'chat' };
+  return { outcome: 'permanent', error, unreachable: code === 403 || UNREACHABLE.test(error) };
+}
+
+/** Said by health when Telegram does not know the token (401, or 404 for a malformed one). */
+export const TOKEN_REFUSED = 'Telegram refuses the bot token.';
+
+/** Descriptions of 400s that no other text would escape (texts of the Bot API server). */
+const UNREACHABLE =
+  /chat not found|user not found|deactivated|was kicked|chat was deleted|not enough rights|have no rights|need administrator rights|CHAT_WRITE_FORBIDDEN|PEER_ID_INVALID|CHAT_RESTRICTED/i;

@@ -1,0 +1,147 @@
+import type { Clock } from '../../clock.ts';
+import type { Log } from '../../log.ts';
+import type { ChannelPort, OutgoingMessage, SendOutcome } from '../channel.ts';
+import type { WecomApi } from './api.ts';
+import { judge, TOKEN_ERRCODES } from './errcodes.ts';
+import type { WecomHealth } from './health.ts';
+import { MemberPace } from './pace.ts';
+import { DUPLICATE_WINDOW_MS, RecentTexts } from './recent.ts';
+import type { WecomSettings } from './settings.ts';
+import { AccessTokens, type TokenAnswer } from './token.ts';
+
+interface SenderOptions {
+  readonly settings: WecomSettings;
+  readonly api: WecomApi;
+  readonly port: ChannelPort;
+  readonly health: WecomHealth;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+/** UTF-8 bytes of one text message; WeCom cuts what is longer without an error (document 90236). */
+export const WECOM_TEXT_BYTES = 2_048;
+
+/** Sends text messages of the app to one person each: message/send, document 90236. */
+export class WecomSender {
+  readonly #options: SenderOptions;
+  readonly #tokens: AccessTokens;
+  readonly #recent: RecentTexts;
+  readonly #pace: MemberPace;
+
+  constructor(options: SenderOptions) {
+    this.#options = options;
+    this.#tokens = new AccessTokens(options);
+    this.#recent = new RecentTexts(options);
+    this.#pace = new MemberPace(options.clock);
+  }
+
+  /** One call, two when the access token had been withdrawn. Never rejects for what the platform or the network does. */
+  async send(message: OutgoingMessage, signal: AbortSignal): Promise<SendOutcome> {
+    const user = message.route.chat;
+    const fault = faultOf(message);
+    if (fault) return { outcome: 'permanent', error: fault, unreachable: false };
+    const waitMs = this.#pace.waitMs(user);
+    if (waitMs > 0)
+      return { outcome: 'retry', error: 'WeCom allows a person 30 messages a minute', afterMs: waitMs, scope: 'chat' };
+    const sameTextBefore = await this.#recent.saidBefore(user, message.text, message.id);
+    const outcome = await this.#deliver(message, !sameTextBefore, signal);
+    if (outcome.outcome === 'sent' || outcome.outcome === 'unknown') {
+      this.#pace.count(user);
+      await this.#recent.add(user, message.text, message.id);
+    }
+    if (outcome.outcome === 'sent') this.#options.health.sent();
+    return outcome;
+  }
+
+  async #deliver(message: OutgoingMessage, checked: boolean, signal: AbortSignal): Promise<SendOutcome> {
+    const first = await this.#attempt(message, checked, await this.#token(signal), signal);
+    if (!('badToken' in first)) return first;
+    const second = await this.#attempt(message, checked, await this.#token(signal, first.badToken), signal);
+    return 'badToken' in second ? this.#judged(second.errcode, second.errmsg, second.badToken) : second;
+  }
+
+  async #attempt(
+    message: OutgoingMessage,
+    checked: boolean,
+    token: TokenAnswer,
+    signal: AbortSignal,
+  ): Promise<SendOutcome | { badToken: string; errcode: number; errmsg: string }> {
+    if (!token.ok) return token.outcome;
+    const result = await this.#options.api.call({
+      path: '/cgi-bin/message/send',
+      query: { access_token: token.token },
+      body: this.#body(message, checked),
+      signal,
+    });
+    if (result.kind === 'lost') return { outcome: 'unknown', error: result.error, safe: checked };
+    if (result.kind === 'not_sent') return { outcome: 'retry', error: result.error, scope: 'channel' };
+    if (TOKEN_ERRCODES.has(result.errcode))
+      return { badToken: token.token, errcode: result.errcode, errmsg: result.errmsg };
+    if (result.errcode !== 0) return this.#judged(result.errcode, result.errmsg, token.token);
+    return accepted(result.fields, message.route.chat);
+  }
+
+  /** The check is what makes a repeat after a lost answer harmless: WeCom drops the same message within the interval. */
+  #body(message: OutgoingMessage, checked: boolean): object {
+    return {
+      touser: message.route.chat,
+      msgtype: 'text',
+      agentid: Number(this.#options.settings.agentId),
+      text: { content: message.text },
+      enable_duplicate_check: checked ? 1 : 0,
+      duplicate_check_interval: DUPLICATE_WINDOW_MS / 1_000,
+    };
+  }
+
+  /** The fetch of a token serves all callers and goes on when this one gives up. */
+  async #token(signal: AbortSignal, bad?: string): Promise<TokenAnswer> {
+    const givenUp: TokenAnswer = {
+      ok: false,
+      outcome: { outcome: 'retry', error: 'stopped before it was sent', scope: 'chat' },
+    };
+    if (signal.aborted) return givenUp;
+    let onAbort: () => void = () => undefined;
+    const aborted = new Promise<TokenAnswer>((resolve) => {
+      onAbort = () => resolve(givenUp);
+      signal.addEventListener('abort', onAbort, { once: true });
+    });
+    const answer = await Promise.race([this.#tokens.get(bad), aborted]);
+    signal.removeEventListener('abort', onAbort);
+    return answer;
+  }
+
+  #judged(errcode: number, errmsg: string, token: string): SendOutcome {
+    const { outcome, problem } = judge(errcode, errmsg, [token, this.#options.settings.secret]);
+    if (problem) this.#options.health.trouble(problem);
+    this.#options.log.warn('wecom.send_refused', { errcode, outcome: outcome.outcome });
+    return outcome;
+  }
+}
+
+/** What would reach the wrong people or arrive cut; it would be a fault of ours. */
+function faultOf(message: OutgoingMessage): string | undefined {
+  const { chat, chatKind } = message.route;
+  if (chatKind !== 'direct') return 'a self-built WeCom app writes to persons only';
+  if (chat === '' || chat.includes('|') || chat.startsWith('@')) return 'the recipient is not a single userid';
+  const bytes = Buffer.byteLength(message.text, 'utf8');
+  return bytes > WECOM_TEXT_BYTES ? `the text has ${bytes} bytes, WeCom takes ${WECOM_TEXT_BYTES}` : undefined;
+}
+
+/** errcode 0 can still mean that this one recipient was left out. */
+function accepted(fields: Readonly<Record<string, unknown>>, user: string): SendOutcome {
+  if (names(fields.invaliduser).includes(user)) {
+    return {
+      outcome: 'permanent',
+      error: 'WeCom does not know this userid, or it is out of the app’s range',
+      unreachable: true,
+    };
+  }
+  if (names(fields.unlicenseduser).includes(user)) {
+    return { outcome: 'permanent', error: 'this person has no WeCom interface licence', unreachable: true };
+  }
+  return { outcome: 'sent', platformId: typeof fields.msgid === 'string' ? fields.msgid : '' };
+}
+
+function names(list: unknown): string[] {
+  return typeof list === 'string' ? list.toLowerCase().split('|') : [];
+}

@@ -1,0 +1,80 @@
+import type { Tx } from '../store/tx.ts';
+import { cancelTasks } from '../tasks/cancel.ts';
+import { retryTasks } from '../tasks/retry.ts';
+import { actorOf, type Command, type CommandContext } from './command.ts';
+import { type FoundTask, findTask, idMissing, LIST_LIMIT, liveTasks, noSuchTask } from './task-lookup.ts';
+import { listLine, nameOf, stateWord } from './task-words.ts';
+
+/** Changing the course of an errand: /cancel, /retry. */
+const cancel: Command = {
+  name: 'cancel',
+  aliases: ['取消'],
+  right: 'run',
+  usage: '/cancel [id]',
+  help: { en: 'stop an errand; without an id the only one there is', zh: '取消任务；只有一个任务时可省略编号' },
+  async run(tx, context) {
+    if (context.rest !== '') {
+      const found = await findTask(tx, context, context.rest);
+      return found ? cancelOne(tx, context, found) : noSuchTask(context, context.rest);
+    }
+    const live = await liveTasks(tx, context);
+    if (live.length === 0) return { en: 'Nothing is running or waiting here.', zh: '当前没有运行或等待中的任务。' }[context.lang];
+    if (live.length > 1) return whichOne(tx, context, live.slice(0, LIST_LIMIT));
+    return cancelOne(tx, context, { id: context.rooms.ids.decode(live[0]!.taskId)!, task: live[0]! });
+  },
+};
+
+const retry: Command = {
+  name: 'retry',
+  aliases: ['重试'],
+  right: 'run',
+  usage: '/retry <id>',
+  help: { en: 'run a failed or waiting errand again', zh: '重新运行失败或等待处理的任务' },
+  async run(tx, context) {
+    if (context.rest === '') return idMissing(context, retry.usage);
+    const found = await findTask(tx, context, context.rest);
+    if (!found) return noSuchTask(context, context.rest);
+    return retryOne(tx, context, found);
+  },
+};
+
+export const controlCommands: readonly Command[] = [cancel, retry];
+
+async function cancelOne(tx: Tx, context: CommandContext, { id, task }: FoundTask): Promise<string> {
+  const { lang, rooms } = context;
+  const name = nameOf(context, task);
+  const answer = (await cancelTasks(tx, [{ id, by: actorOf(context) }], rooms.emitTasks))[0]!;
+  switch (answer.result) {
+    case 'cancelled':
+      return { en: `Cancelled before it started: ${name}.`, zh: `已在开始前取消：${name}。` }[lang];
+    case 'requested':
+      return { en: `I told it to stop: ${name}. You will hear when it has.`, zh: `已要求停止：${name}。停止后会通知您。` }[lang];
+    case 'already': {
+      const state = stateWord(lang, answer.status);
+      return { en: `Too late: ${name} is already over (${state}).`, zh: `太晚了：${name} 已经结束（${state}）。` }[lang];
+    }
+    case 'unknown':
+      return noSuchTask(context, task.taskId);
+  }
+}
+
+async function whichOne(tx: Tx, context: CommandContext, live: readonly FoundTask['task'][]): Promise<string> {
+  const head = { en: 'Which one? Send /cancel with its id:', zh: '请注明要取消的任务编号，例如 /cancel 编号：' }[context.lang];
+  return [head, ...live.map((task) => listLine(context, task, tx.now))].join('\n');
+}
+
+async function retryOne(tx: Tx, context: CommandContext, { id, task }: FoundTask): Promise<string> {
+  const { lang, rooms } = context;
+  const name = nameOf(context, task);
+  const answer = (await retryTasks(tx, [{ id, by: actorOf(context) }], rooms.emitTasks))[0]!;
+  switch (answer.result) {
+    case 'queued':
+      return { en: `Once more: ${name}.`, zh: `重新运行：${name}。` }[lang];
+    case 'refused': {
+      const state = stateWord(lang, answer.status);
+      return { en: `There is nothing to retry: ${name} is ${state}.`, zh: `无需重试：${name} ${state}。` }[lang];
+    }
+    case 'unknown':
+      return noSuchTask(context, task.taskId);
+  }
+}

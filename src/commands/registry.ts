@@ -1,0 +1,28 @@
+import { nearest } from '../flows/arg-nearest.ts';
+import type { Command } from './command.ts';
+import { controlCommands } from './control.ts';
+import { helpCommands } from './help.ts';
+import { pairCommands } from './pair.ts';
+import { runCommands } from './run.ts';
+import { taskCommands } from './tasks.ts';
+
+/** Every command there is, in the order of /help. docs/commands.md is checked against this list. */
+export const COMMANDS: readonly Command[] = [
+  ...helpCommands,
+  ...runCommands,
+  ...taskCommands,
+  ...controlCommands,
+  ...pairCommands,
+];
+
+const BY_NAME = new Map(COMMANDS.flatMap((command) => [command.name, ...command.aliases].map((name) => [name, command])));
+
+/** @param name as `parseCommand` gives it */
+export function findCommand(name: string): Command | undefined {
+  return BY_NAME.get(name);
+}
+
+/** The command that was probably meant. */
+export function suggestCommand(name: string): string | undefined {
+  return nearest(name, [...BY_NAME.keys()]);
+}

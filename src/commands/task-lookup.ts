@@ -1,0 +1,54 @@
+import type { Tx } from '../store/tx.ts';
+import { getTask, listTasks } from '../tasks/read.ts';
+import type { TaskState } from '../tasks/states.ts';
+import type { TaskRecord } from '../tasks/task.ts';
+import type { CommandContext } from './command.ts';
+
+/** As many tasks as one answer lists. */
+export const LIST_LIMIT = 10;
+
+/** A task and its row's id. */
+export interface FoundTask {
+  readonly id: number;
+  readonly task: TaskRecord;
+}
+
+/**
+ * The task that a person means by a short id. A task of another conversation does not exist for those who do not administer:
+ * the answer is the same as for an id nobody ever had.
+ */
+export async function findTask(tx: Tx, { rooms, sessionKey, speaker }: CommandContext, word: string): Promise<FoundTask | undefined> {
+  const id = rooms.ids.decode(word.replace(/^#/, ''));
+  const task = id === undefined ? undefined : await getTask(tx, rooms.ids, id);
+  if (id === undefined || !task) return undefined;
+  return task.sessionKey === sessionKey || speaker.role === 'admin' ? { id, task } : undefined;
+}
+
+/** What is not over in this conversation, oldest first within each state; at most `LIST_LIMIT` and one more of each. */
+export async function liveTasks(tx: Tx, { rooms, sessionKey }: CommandContext): Promise<TaskRecord[]> {
+  const found: TaskRecord[] = [];
+  for (const status of LIVE) {
+    const tasks = await listTasks(tx, rooms.ids, { sessionKey, status, limit: LIST_LIMIT + 1 });
+    found.push(...tasks.reverse());
+  }
+  return found;
+}
+
+/** The answer where an id names nothing that this person may see. */
+export function noSuchTask({ lang }: CommandContext, word: string): string {
+  const shown = word.slice(0, 20);
+  return {
+    en: `There is no errand ${shown} in this conversation. /tasks lists the last ones.`,
+    zh: `本会话中没有编号为 ${shown} 的任务。发送 /tasks 查看最近的任务。`,
+  }[lang];
+}
+
+/** The answer where a command needs an id and got none. */
+export function idMissing({ lang }: CommandContext, usage: string): string {
+  return {
+    en: `Which errand? ${usage}; /tasks lists the last ones.`,
+    zh: `请注明任务编号：${usage}。发送 /tasks 查看最近的任务。`,
+  }[lang];
+}
+
+const LIVE: readonly TaskState[] = ['running', 'leased', 'waiting', 'queued', 'paused'];

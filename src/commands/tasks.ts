@@ -1,0 +1,147 @@
+import type { Texts } from '../flows/template-model.ts';
+import { duration, headAndTail, oneLine, printable } from '../notifications/text.ts';
+import { SUMMARY_LIMIT, sentenceOf } from '../notifications/wording.ts';
+import type { Lang } from '../sessions/lang.ts';
+import { listTasks, taskLogs } from '../tasks/read.ts';
+import { isFinal, type TaskState } from '../tasks/states.ts';
+import type { RunRecord, TaskRecord } from '../tasks/task.ts';
+import type { Command, CommandContext } from './command.ts';
+import { findTask, idMissing, LIST_LIMIT, liveTasks, noSuchTask } from './task-lookup.ts';
+import { ago, listLine, liveState, nameOf, stateWord } from './task-words.ts';
+
+/** Looking at errands: /status, /tasks, /task, /logs. */
+const LOG_LINES = 40;
+const RUNS_SHOWN = 5;
+
+const status: Command = {
+  name: 'status',
+  aliases: ['状态'],
+  right: 'talk',
+  usage: '/status',
+  help: { en: 'what runs and what waits here, and why', zh: '查看正在运行和等待的任务' },
+  async run(tx, context) {
+    const live = await liveTasks(tx, context);
+    if (live.length === 0) {
+      return {
+        en: 'Nothing is running or waiting here. /tasks lists the last errands.',
+        zh: '当前没有运行或等待中的任务。发送 /tasks 查看最近的任务。',
+      }[context.lang];
+    }
+    const lines = live.slice(0, LIST_LIMIT).map((task) => listLine(context, task, tx.now));
+    if (live.length > LIST_LIMIT) lines.push({ en: '… and more: /tasks', zh: '……还有更多：/tasks' }[context.lang]);
+    return lines.join('\n');
+  },
+};
+
+const tasks: Command = {
+  name: 'tasks',
+  aliases: ['任务列表'],
+  right: 'talk',
+  usage: '/tasks',
+  help: { en: 'the last errands of this conversation', zh: '本会话最近的任务' },
+  async run(tx, context) {
+    const found = await listTasks(tx, context.rooms.ids, { sessionKey: context.sessionKey, limit: LIST_LIMIT });
+    if (found.length > 0) return found.map((task) => listLine(context, task, tx.now)).join('\n');
+    return { en: 'There were no errands here yet. /help says how to ask for one.', zh: '这里还没有任务。发送 /help 查看用法。' }[context.lang];
+  },
+};
+
+const task: Command = {
+  name: 'task',
+  aliases: ['任务'],
+  right: 'talk',
+  usage: '/task <id>',
+  help: { en: 'everything about one errand', zh: '查看一个任务的详情' },
+  async run(tx, context) {
+    if (context.rest === '') return idMissing(context, task.usage);
+    const found = await findTask(tx, context, context.rest);
+    return found ? card(context, found.task, tx.now) : noSuchTask(context, context.rest);
+  },
+};
+
+const logs: Command = {
+  name: 'logs',
+  aliases: ['日志'],
+  right: 'talk',
+  usage: '/logs <id>',
+  help: { en: 'the last lines an errand printed', zh: '查看任务输出的最后几行' },
+  async run(tx, context) {
+    if (context.rest === '') return idMissing(context, logs.usage);
+    const found = await findTask(tx, context, context.rest);
+    if (!found) return noSuchTask(context, context.rest);
+    const chunks = await taskLogs(tx, context.rooms.ids, found.id);
+    const text = printable(chunks.map((chunk) => chunk.text).join('')).trimEnd();
+    if (text.trim() === '') return { en: 'This errand has printed nothing.', zh: '该任务没有输出。' }[context.lang];
+    return lastLines(context, found.task.taskId, text);
+  },
+};
+
+export const taskCommands: readonly Command[] = [status, tasks, task, logs];
+
+function card(context: CommandContext, shown: TaskRecord, now: number): string {
+  const { lang } = context;
+  const lines = [
+    `${nameOf(context, shown)} · ${shown.taskId}`,
+    `${LABELS.state[lang]}${stateOf(context, shown, now)}`,
+    `${LABELS.asked[lang]}${ago(lang, now - shown.createdAt)}`,
+    ...runLines(context, shown),
+  ];
+  if (shown.error !== undefined) lines.push(`${LABELS.error[lang]}${sentenceOf(shown.error)}`);
+  const summary = printable(shown.summary ?? '').trim();
+  if (summary !== '') lines.push('', headAndTail(summary, SUMMARY_LIMIT, (count) => leftOut(context, count)));
+  lines.push(nextSteps(shown));
+  return lines.join('\n').trimEnd();
+}
+
+function stateOf({ lang }: CommandContext, shown: TaskRecord, now: number): string {
+  if (!isFinal(shown.status)) return liveState(lang, shown, now);
+  const took = duration(lang, shown.endedAt! - shown.createdAt);
+  return { en: `${stateWord(lang, shown.status)} after ${took}`, zh: `${stateWord(lang, shown.status)}，用时 ${took}` }[lang];
+}
+
+function runLines({ lang }: CommandContext, shown: TaskRecord): string[] {
+  return shown.runs.slice(-RUNS_SHOWN).map((run) => {
+    const head = { en: `Try ${run.attempt} on ${oneLine(run.agentId, 64)}: `, zh: `第 ${run.attempt} 次，${oneLine(run.agentId, 64)}：` }[lang];
+    return head + outcomeOf(lang, run);
+  });
+}
+
+function outcomeOf(lang: Lang, run: RunRecord): string {
+  if (run.outcome === undefined) return stateWord(lang, run.startedAt === undefined ? 'leased' : 'running');
+  const words = OUTCOMES[run.outcome]?.[lang] ?? stateWord(lang, run.outcome as TaskState);
+  if (run.startedAt === undefined || run.endedAt === undefined) return words;
+  return `${words}${lang === 'zh' ? '，' : ', '}${duration(lang, run.endedAt - run.startedAt)}`;
+}
+
+/** Ways a run can end that are no states of a task. */
+const OUTCOMES: Readonly<Record<string, Texts>> = {
+  released: { en: 'given back', zh: '已退回' },
+  blocked: { en: 'needs a person', zh: '需要人工处理' },
+  needs_input: { en: 'asked a question', zh: '提出了问题' },
+};
+
+const LABELS = {
+  state: { en: 'State: ', zh: '状态：' },
+  asked: { en: 'Asked: ', zh: '提交：' },
+  error: { en: 'Error: ', zh: '错误：' },
+} as const;
+
+function nextSteps({ status: state, taskId, runs }: TaskRecord): string {
+  const log = runs.length > 0 ? [`/logs ${taskId}`] : [];
+  if (!isFinal(state)) return [`/cancel ${taskId}`, ...(state === 'waiting' ? [`/retry ${taskId}`] : []), ...log].join(' · ');
+  return [...(state === 'succeeded' ? [] : [`/retry ${taskId}`]), ...log].join(' · ');
+}
+
+function leftOut({ lang }: CommandContext, count: number): string {
+  return { en: `… ${count} characters left out …`, zh: `……省略 ${count} 个字符……` }[lang];
+}
+
+/** The end of the output, whole lines where they fit. */
+function lastLines({ lang }: CommandContext, taskId: string, text: string): string {
+  const lines = text.split('\n');
+  const kept = lines.slice(-LOG_LINES).join('\n');
+  const shown = kept.length <= SUMMARY_LIMIT ? kept : kept.slice(-SUMMARY_LIMIT).toWellFormed();
+  if (shown.length === text.length) return shown;
+  const head = { en: `… the end of what ${taskId} printed:`, zh: `……${taskId} 输出的末尾：` }[lang];
+  return `${head}\n${shown}`;
+}

@@ -1,0 +1,129 @@
+import { z } from 'zod';
+import type { Clock } from '../clock.ts';
+import { AppError } from '../errors.ts';
+import type { IdCodec } from '../ids.ts';
+import type { Store } from '../store/store.ts';
+import { NOTIFY_POLICIES, PRIORITIES, type TaskState } from '../tasks/states.ts';
+import type { Emit, TaskEvent } from '../tasks/task.ts';
+import { checkArgs } from './args.ts';
+import { toNewTask } from './spec.ts';
+import { type FlowSeed, type StartAnswer, startFlows, startFlowsVerb } from './start.ts';
+import type { TemplateRegistry } from './templates.ts';
+import { durationMs } from '../config/settings.ts';
+
+const duration = z.union([
+  z.number().int().min(1).max(31_536_000_000),
+  z.string().refine((text) => durationMs(text) !== undefined, 'must be milliseconds or a duration such as 30s or 10m'),
+]);
+
+/** `POST /api/tasks` (contract, section 4). Durations are milliseconds or texts such as `10m`; times are epoch milliseconds. */
+export const submissionSchema = z.strictObject({
+  template: z.string().min(1).max(48),
+  args: z.record(z.string().max(64), z.union([z.string(), z.number(), z.boolean()])).default({}),
+  idempotencyKey: z.string().min(1).max(256).optional(),
+  priority: z.enum(PRIORITIES).optional(),
+  runAt: z.number().int().min(0).max(8_640_000_000_000_000).optional(),
+  ttl: duration.optional(),
+  timeout: duration.optional(),
+  pool: z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/, 'must be a pool name').optional(),
+  agent: z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/, 'must be an agent id').optional(),
+  notify: z.enum(NOTIFY_POLICIES).optional(),
+  sessionKey: z.string().min(1).max(256).optional(),
+  label: z.string().min(1).max(200).optional(),
+});
+export type Submission = z.infer<typeof submissionSchema>;
+
+export interface Submitted {
+  taskId: string;
+  status: TaskState;
+  flowId?: string;
+  /** Present and true where the key was used before with the same payload. */
+  idempotent?: true;
+}
+
+export interface SubmitterOptions {
+  store: Store;
+  ids: IdCodec;
+  clock: Clock;
+  templates: TemplateRegistry;
+  timeZone: string;
+  emit: Emit<TaskEvent>;
+}
+
+/** Tasks that do not come from a chat: checked against their template, then flow and task in one transaction. */
+export class Submitter {
+  readonly #options: SubmitterOptions;
+  readonly #start: ReturnType<typeof startFlowsVerb>;
+
+  constructor(options: SubmitterOptions) {
+    this.#options = options;
+    this.#start = startFlowsVerb(options.emit);
+  }
+
+  /** @throws AppError invalid_request (unknown template, bad argument, unknown conversation), idempotency_conflict */
+  async submit(submission: Submission): Promise<Submitted> {
+    const answers = await this.#options.store.write(this.#start, [this.#seed(submission, '')]);
+    return this.#submitted(answers[0]!, '');
+  }
+
+  /** All or nothing: the first bad item refuses the whole batch, and its place is named. */
+  async submitAll(submissions: readonly Submission[]): Promise<Submitted[]> {
+    const seeds = submissions.map((submission, index) => this.#seed(submission, `[${index}].`));
+    const plain = seeds.every((seed) => seed.task.idempotencyKey === null && seed.task.sessionKey === null);
+    // Only these can be refused by the database, and then the others must not stay.
+    const answers = plain ? await this.#options.store.write(this.#start, seeds) : await this.#together(seeds);
+    return answers.map((answer, index) => this.#submitted(answer, `[${index}].`));
+  }
+
+  #together(seeds: readonly FlowSeed[]): Promise<StartAnswer[]> {
+    return this.#options.store.transact('task.batch', async (tx) => {
+      const answers = await startFlows(tx, seeds, this.#options.emit);
+      for (const [index, answer] of answers.entries()) this.#submitted(answer, `[${index}].`);
+      return answers;
+    });
+  }
+
+  #seed(submission: Submission, place: string): FlowSeed {
+    const template = this.#options.templates.get(submission.template);
+    if (!template) {
+      throw new AppError('invalid_request', `there is no template ${JSON.stringify(submission.template)}`, { field: `${place}template` });
+    }
+    const { clock, timeZone } = this.#options;
+    const args = checkArgs(template, submission.args, { now: clock.now(), timeZone });
+    const task = toNewTask(template, args, {
+      source: 'api',
+      sessionKey: submission.sessionKey,
+      idempotencyKey: submission.idempotencyKey,
+      priority: submission.priority,
+      runAt: submission.runAt,
+      ttlMs: milliseconds(submission.ttl),
+      timeoutMs: milliseconds(submission.timeout),
+      pool: submission.pool,
+      agent: submission.agent,
+      notifyPolicy: submission.notify,
+      label: submission.label,
+    });
+    return { task, route: null, goal: submission.label ?? template.id };
+  }
+
+  #submitted(answer: StartAnswer, place: string): Submitted {
+    const { ids } = this.#options;
+    if (answer.result === 'no_session') {
+      throw new AppError('invalid_request', 'nobody has spoken in that conversation yet, so there is nowhere to report to', { field: `${place}sessionKey` });
+    }
+    if (answer.result === 'conflict') {
+      throw new AppError('idempotency_conflict', `this idempotency key was used with other arguments by task ${ids.encode(answer.id)}`, { field: `${place}idempotencyKey` });
+    }
+    return {
+      taskId: ids.encode(answer.id),
+      status: answer.status,
+      ...(answer.flowId === null ? {} : { flowId: ids.encode(answer.flowId) }),
+      ...(answer.result === 'existing' ? { idempotent: true as const } : {}),
+    };
+  }
+}
+
+function milliseconds(value: number | string | undefined): number | undefined {
+  if (value === undefined) return undefined;
+  return typeof value === 'number' ? value : durationMs(value)!;
+}

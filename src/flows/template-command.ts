@@ -1,0 +1,106 @@
+import { basename } from 'node:path';
+import type { Issue } from './template-issues.ts';
+import { type Place, placesIn } from './template-places.ts';
+import type { TemplateContent } from './template-schema.ts';
+
+/**
+ * Every place must name an argument, and what people type must stay text: it may not choose the program, be read as code by a shell
+ * or an interpreter, or become an option.
+ */
+export function commandIssues(content: TemplateContent): Issue[] {
+  const issues: Issue[] = [];
+  const at = (index: number, message: string) => issues.push({ path: ['command', index], message });
+  for (const [index, element] of content.command.entries()) {
+    const places = placesIn(element);
+    if (element.includes('\0')) at(index, 'contains a NUL character');
+    if (typeof places === 'string') at(index, places);
+    else if (places.length === 0) continue;
+    else if (index === 0) at(index, 'must be fixed: no argument may choose the program');
+    else if (isProgramText(content.command, index)) {
+      at(
+        index,
+        'is read as a program, so an argument in it could become code; the program finds arguments in ERRAND_ARG_<NAME>',
+      );
+    } else
+      for (const message of [...placeMessages(places, content, false), ...optionMessages(places, content)])
+        at(index, message);
+  }
+  if (content.command[0] === '') at(0, 'must name a program');
+  return issues;
+}
+
+/** The idempotency key may use arguments only: never the clock, never a random value. */
+export function keyIssues(content: TemplateContent): Issue[] {
+  if (content.idempotencyKey === undefined) return [];
+  const places = placesIn(content.idempotencyKey);
+  const messages = typeof places === 'string' ? [places] : placeMessages(places, content, true);
+  return messages.map((message) => ({ path: ['idempotencyKey'], message }));
+}
+
+/** Names and values of `env`, names of `secrets`. */
+export function environmentIssues({ env, secrets }: TemplateContent): Issue[] {
+  const issues: Issue[] = [];
+  for (const [name, value] of Object.entries(env)) {
+    const key = (message: string) => issues.push({ path: ['env', name], message, atKey: true });
+    if (!/^[A-Z_][A-Z0-9_]{0,63}$/.test(name)) key('must be capital letters, digits and underscores');
+    else if (/^(ERRAND|AGENT)_/.test(name)) key('is a name that Errand sets or reads itself');
+    else if (secrets.includes(name)) key('is also one of secrets');
+    if (value.includes('{{'))
+      issues.push({ path: ['env', name], message: 'is fixed text; arguments are in ERRAND_ARG_<NAME>' });
+    if (value.includes('\0')) issues.push({ path: ['env', name], message: 'contains a NUL character' });
+  }
+  for (const [index, name] of secrets.entries()) {
+    if (/^(ERRAND|AGENT)_/.test(name))
+      issues.push({ path: ['secrets', index], message: 'is a name that Errand sets or reads itself' });
+    if (secrets.indexOf(name) !== index) issues.push({ path: ['secrets', index], message: `${name} is there twice` });
+  }
+  return issues;
+}
+
+/** Must values of this argument not begin with a dash? Numbers count: `-9` is an option to many programs. */
+export function isDashRefused(name: string, content: TemplateContent): boolean {
+  const arg = content.args[name]!;
+  return !arg.allowDash && isFreeType(arg.type) && leadingElements(name, content).length > 0;
+}
+
+/** Elements of the command that the value of this argument can be the beginning of. */
+export function leadingElements(name: string, content: TemplateContent): number[] {
+  return content.command.flatMap((element, index) => {
+    const places = placesIn(element);
+    const leads = Array.isArray(places) && places.some((place) => place.name === name && place.before === '');
+    return leads ? [index] : [];
+  });
+}
+
+/** Is it the asker who makes up the values? Those of the other types are limited by the template's author. */
+export function isFreeType(type: TemplateContent['args'][string]['type']): boolean {
+  return type === 'string' || type === 'number' || type === 'integer';
+}
+
+const INTERPRETER =
+  /^((ba|da|z|k|a|fi|c|tc)?sh|node|deno|bun|python[\d.]*|perl[\d.]*|ruby|php|lua|osascript|pwsh|powershell|cmd)(\.exe)?$/i;
+const PROGRAM_FOLLOWS = /^(-[a-z]*[ce]|--eval|-p|--print|-r|\/c|-command|eval)$/i;
+
+/** The element after `sh -c`, `node -e`, `env bash -lc` and the like. */
+function isProgramText(command: readonly string[], index: number): boolean {
+  const isInterpreted = command.slice(0, index - 1).some((element) => INTERPRETER.test(basename(element)));
+  return isInterpreted && PROGRAM_FOLLOWS.test(command[index - 1]!);
+}
+
+function placeMessages(
+  places: readonly { name: string; hash: boolean }[],
+  { args }: TemplateContent,
+  mayHash: boolean,
+): string[] {
+  return places.flatMap(({ name, hash }) => {
+    if (!Object.hasOwn(args, name)) return [`has {{${name}}}, which is no argument of this template`];
+    return hash && !mayHash ? [`has {{hash ${name}}}, which only idempotencyKey may use`] : [];
+  });
+}
+
+/** `-{{x}}`, `--{{x}}` and `--with{{x}}` would let the value say which option it is. */
+function optionMessages(places: readonly Place[], { args }: TemplateContent): string[] {
+  const chooses = ({ name, before }: Place) =>
+    Object.hasOwn(args, name) && isFreeType(args[name]!.type) && /^(-{1,2}|--[^=]+)$/.test(before);
+  return places.some(chooses) ? ['lets an argument choose an option; write --option={{name}}'] : [];
+}

@@ -1,0 +1,59 @@
+import type { ArgSpec, Template } from '../flows/template-model.ts';
+import { oneLine } from '../notifications/text.ts';
+import type { Lang } from '../sessions/lang.ts';
+import type { TaskState } from '../tasks/states.ts';
+
+/** What a person is told when an errand does not simply start; pure. */
+
+/** `/run hotel-report room=… guest=… [day=…]`: the form that always works. */
+export function usageOf({ id, args }: Pick<Template, 'id' | 'args'>): string {
+  const places = Object.entries(args).map(([name, spec]) => (spec.required ? placeOf(name, spec) : `[${placeOf(name, spec)}]`));
+  return [`/run ${id}`, ...places].join(' ');
+}
+
+/** An argument is wrong or missing. */
+export function wrongText(lang: Lang, problem: string, usage: string): string {
+  return { en: `I cannot start that: ${problem}.\nTry: ${usage}`, zh: `无法开始：${problem}。\n用法：${usage}` }[lang];
+}
+
+export function goneText(lang: Lang, template: string): string {
+  return {
+    en: `There is no errand ${oneLine(template, 48)} any more. /help lists what there is.`,
+    zh: `任务 ${oneLine(template, 48)} 已不存在。发送 /help 查看可用的任务。`,
+  }[lang];
+}
+
+export function mayNot(lang: Lang, title: string): string {
+  return { en: `You are not allowed to run “${title}”.`, zh: `您没有权限运行“${title}”。` }[lang];
+}
+
+export function faultText(lang: Lang): string {
+  return {
+    en: 'Something went wrong on my side, and your errand was not started. An administrator can find the reason in the log.',
+    zh: '我这边出了问题，任务没有开始。管理员可以在日志中查看原因。',
+  }[lang];
+}
+
+/** The same errand was asked for before; `existing` is the same one, `conflict` one with other details under the same key. */
+export function repeatText(
+  lang: Lang,
+  title: string,
+  id: string,
+  answer: { result: 'created' | 'existing'; status: TaskState } | { result: 'conflict' },
+): string {
+  if (answer.result === 'conflict') {
+    return {
+      en: `“${title}” was asked for before with other details (${id}), so I did not start it again. /task ${id}`,
+      zh: `“${title}”之前已提交过，但内容不同（${id}），因此没有再次开始。/task ${id}`,
+    }[lang];
+  }
+  return {
+    en: `“${title}” was asked for before (${id}), so I did not start it twice. /task ${id} shows how it stands.`,
+    zh: `“${title}”之前已提交过（${id}），没有重复开始。发送 /task ${id} 查看进展。`,
+  }[lang];
+}
+
+function placeOf(name: string, spec: ArgSpec): string {
+  if (spec.type === 'enum' && spec.values && spec.values.length <= 6) return `${name}=${spec.values.join('|')}`;
+  return `${name}=…`;
+}

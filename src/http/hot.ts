@@ -1,0 +1,124 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { z } from 'zod';
+import { AppError } from '../errors.ts';
+import type { Log } from '../log.ts';
+import { problemOf, toAppError } from './problem.ts';
+
+/** A route on the hot path: it skips the framework (6 % of the whole life of a task), not the checks. */
+export interface HotRoute {
+  /** Bytes; larger bodies are refused before they are read. */
+  readonly bodyLimit: number;
+  /** Called before the body is read, so that strangers cannot make the gateway read one. */
+  authorize(request: IncomingMessage): Promise<unknown>;
+  answer(identity: never, body: unknown, gone: AbortSignal): Promise<HotAnswer>;
+}
+
+export interface HotAnswer {
+  readonly status: number;
+  readonly body: unknown;
+}
+
+/** Types the identity that `authorize` hands to `answer`. */
+export function hotRoute<I, B>(route: {
+  bodyLimit: number;
+  authorize(request: IncomingMessage): Promise<I>;
+  schema: z.ZodType<B>;
+  answer(identity: I, body: B, gone: AbortSignal): Promise<HotAnswer>;
+}): HotRoute {
+  return {
+    bodyLimit: route.bodyLimit,
+    authorize: (request) => route.authorize(request),
+    answer: (identity, body, gone) => route.answer(identity as I, parseWith(route.schema, body), gone),
+  };
+}
+
+/** @throws AppError invalid_request naming the first wrong field. */
+export function parseWith<B>(schema: z.ZodType<B>, body: unknown): B {
+  const parsed = schema.safeParse(body);
+  if (parsed.success) return parsed.data;
+  const issue = parsed.error.issues[0]!;
+  const field = fieldPath(issue.path);
+  throw new AppError('invalid_request', field === '' ? issue.message : `${field}: ${issue.message}`, { field: field || 'body' });
+}
+
+/** `[3].args.room` */
+export function fieldPath(path: readonly PropertyKey[]): string {
+  return path.reduce<string>((text, part) => (typeof part === 'number' ? `${text}[${part}]` : text === '' ? String(part) : `${text}.${String(part)}`), '');
+}
+
+export class HotRoutes {
+  readonly #routes: ReadonlyMap<string, HotRoute>;
+  readonly #log: Log;
+  #stopping = false;
+
+  /** @param routes by `POST /path` */
+  constructor(routes: ReadonlyMap<string, HotRoute>, log: Log) {
+    this.#routes = routes;
+    this.#log = log;
+  }
+
+  /** True where the request was one of ours (and is being answered). */
+  serve(request: IncomingMessage, response: ServerResponse): boolean {
+    const route = this.#routes.get(`${request.method} ${request.url}`);
+    if (!route) return false;
+    void this.#serve(route, request, response);
+    return true;
+  }
+
+  /** From now on answers end their connections. */
+  stop(): void {
+    this.#stopping = true;
+  }
+
+  async #serve(route: HotRoute, request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const gone = new AbortController();
+    response.on('close', () => gone.abort());
+    try {
+      const identity = await route.authorize(request);
+      const body = await readJson(request, route.bodyLimit);
+      const { status, body: answer } = await route.answer(identity as never, body, gone.signal);
+      this.#send(response, status, 'application/json', answer);
+    } catch (thrown) {
+      const error = toAppError(thrown, this.#log);
+      // An unread body would be taken for the next request on this connection.
+      if (!request.complete) response.setHeader('connection', 'close');
+      this.#send(response, error.status, 'application/problem+json', problemOf(error));
+    }
+  }
+
+  #send(response: ServerResponse, status: number, type: string, body: unknown): void {
+    if (response.destroyed || response.headersSent) return;
+    const text = JSON.stringify(body);
+    if (this.#stopping) response.setHeader('connection', 'close');
+    response.writeHead(status, { 'content-type': type, 'content-length': Buffer.byteLength(text) });
+    response.end(text);
+  }
+}
+
+function readJson(request: IncomingMessage, limit: number): Promise<unknown> {
+  const announced = Number(request.headers['content-length'] ?? 0);
+  if (announced > limit) return Promise.reject(tooLarge(limit));
+  return new Promise((resolve, reject) => {
+    const chunks: Buffer[] = [];
+    let size = 0;
+    request.on('data', (chunk: Buffer) => {
+      size += chunk.length;
+      if (size > limit) {
+        request.pause();
+        reject(tooLarge(limit));
+      } else chunks.push(chunk);
+    });
+    request.on('end', () => {
+      try {
+        resolve(JSON.parse(chunks.length === 1 ? chunks[0]!.toString() : Buffer.concat(chunks).toString()));
+      } catch {
+        reject(new AppError('invalid_request', 'the body is not valid JSON', { field: 'body' }));
+      }
+    });
+    request.on('error', reject);
+  });
+}
+
+function tooLarge(limit: number): AppError {
+  return new AppError('too_large', `the body is larger than ${limit} bytes`, { field: 'body' });
+}

@@ -1,0 +1,40 @@
+import type { Dispatch } from '../agents/dispatch.ts';
+import type { AgentGateway } from '../agents/gateway.ts';
+import type { AgentRegistry } from '../agents/registry.ts';
+import type { AgentTokens } from '../agents/tokens.ts';
+import type { Channel, ChannelPort } from '../channels/channel.ts';
+import type { Clock } from '../clock.ts';
+import type { GatewaySettings } from '../config/gateway.ts';
+import type { Submitter } from '../flows/submit.ts';
+import type { TemplateRegistry } from '../flows/templates.ts';
+import type { Log } from '../log.ts';
+import type { Outbox } from '../outbox/enqueue.ts';
+import type { Store } from '../store/store.ts';
+import type { Emit, TaskEvent } from '../tasks/task.ts';
+import type { AdminAuth } from './auth.ts';
+
+/** What the routes may use; made by app.ts. */
+export interface Rooms {
+  readonly settings: GatewaySettings;
+  readonly version: string;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly store: Store;
+  readonly emit: Emit<TaskEvent>;
+  readonly admin: AdminAuth;
+  readonly templates: TemplateRegistry;
+  readonly submitter: Submitter;
+  readonly tokens: AgentTokens;
+  readonly registry: AgentRegistry;
+  readonly dispatch: Dispatch;
+  readonly gateway: AgentGateway;
+  readonly outbox: Outbox;
+  /** By `channel/account`. */
+  readonly channels: ReadonlyMap<string, Channel>;
+  /** The web chat's side of the inbox. */
+  readonly webchatPort: ChannelPort;
+  /** Calls `listener` after every commit that changed what a web chat shows; answers how to stop. */
+  onChatChange(listener: (sessionKey: string) => void): () => void;
+  /** Where the gateway is reached on this machine. */
+  readonly startedAt: number;
+}

@@ -1,0 +1,60 @@
+import { type CommandContext, parseCommand } from '../commands/command.ts';
+import { COMMANDS, findCommand, suggestCommand } from '../commands/registry.ts';
+import { startFromText } from '../commands/run.ts';
+import { oneLine } from '../notifications/text.ts';
+import { may } from '../sessions/rights.ts';
+import type { Lang } from '../sessions/lang.ts';
+import type { Tx } from '../store/tx.ts';
+
+/** The longest message that is acted on, characters. */
+export const TEXT_LIMIT = 8_000;
+
+export type Asked = Omit<CommandContext, 'rest' | 'commands'>;
+
+/**
+ * Acts on the message of a paired person in an allowed chat and answers what to say, if anything: a command, else an errand whose
+ * trigger matches, else one line that helps.
+ */
+export async function answer(tx: Tx, asked: Asked): Promise<string | undefined> {
+  const { lang, text } = asked;
+  if (text.length > TEXT_LIMIT) return tooLong(lang);
+  const given = parseCommand(text);
+  const command = given && findCommand(given.name);
+  if (given && command) {
+    if (!may(asked.speaker.role, command.right)) return refused(lang, command.name);
+    return command.run(tx, { ...asked, rest: given.rest, commands: COMMANDS });
+  }
+  const started = await startFromText(tx, { ...asked, rest: text, commands: COMMANDS });
+  if (started) return started.text;
+  return given ? unknownCommand(lang, given.name) : notUnderstood(lang);
+}
+
+/** A command that also works where the group is not allowed yet: the one that allows it. */
+export function isForClosedGroups(text: string): boolean {
+  const given = parseCommand(text);
+  return given !== undefined && findCommand(given.name)?.inClosedGroups === true;
+}
+
+function unknownCommand(lang: Lang, name: string): string {
+  const shown = oneLine(name, 32);
+  const near = suggestCommand(name);
+  return {
+    en: `I do not know /${shown}.${near === undefined ? '' : ` Did you mean /${near}?`} /help lists what I can do.`,
+    zh: `没有 /${shown} 这个命令。${near === undefined ? '' : `您是不是要找 /${near}？`}发送 /help 查看用法。`,
+  }[lang];
+}
+
+function refused(lang: Lang, name: string): string {
+  return { en: `You are not allowed to use /${name}.`, zh: `您没有权限使用 /${name}。` }[lang];
+}
+
+function notUnderstood(lang: Lang): string {
+  return { en: 'I did not find an errand for that. /help lists what I can do.', zh: '没有找到对应的任务。发送 /help 查看用法。' }[lang];
+}
+
+function tooLong(lang: Lang): string {
+  return {
+    en: `That message is too long for me: at most ${TEXT_LIMIT} characters.`,
+    zh: `消息太长了，最多 ${TEXT_LIMIT} 个字符。`,
+  }[lang];
+}

@@ -1,0 +1,145 @@
+import type { ChannelName, Route } from '../channels/channel.ts';
+import type { CommandRooms } from '../commands/command.ts';
+import { createRowLoop, type RowLoop } from '../followup/row-loop.ts';
+import { messageOf } from '../errors.ts';
+import type { Log } from '../log.ts';
+import { groupClosedText, pairingFullText, pairingText } from '../notifications/pairing.ts';
+import { accessIn } from '../sessions/access.ts';
+import { sessionKeyOf } from '../sessions/keys.ts';
+import { type Lang, langOf } from '../sessions/lang.ts';
+import { requestPairing } from '../sessions/pairing.ts';
+import type { Role } from '../sessions/rights.ts';
+import { getSession, touchSessions } from '../sessions/sessions.ts';
+import type { Store } from '../store/store.ts';
+import type { Tx } from '../store/tx.ts';
+import { answer, isForClosedGroups } from './answer.ts';
+import { countAttempt, type NewInboxRow, newMessages, settleMessage } from './queries.ts';
+
+export interface IntakeOptions {
+  readonly store: Store;
+  readonly log: Log;
+  /** What commands act through. */
+  readonly rooms: CommandRooms;
+  /** Pause before a message that could not be worked off is tried again, milliseconds; default 1 s. */
+  readonly retryPauseMs?: number;
+}
+
+/** A message whose processing throws is put aside after so many tries, with an apology. */
+export const MAX_ATTEMPTS = 3;
+
+/**
+ * The loop inbox → access → command or errand. Each message is worked off in one transaction: the effect, the answer and the mark
+ * on the message are there together or not at all, so a crash at any point repeats nothing (the answer's key is the message).
+ */
+export function createIntake(options: IntakeOptions): RowLoop {
+  return createRowLoop<NewInboxRow>({
+    store: options.store,
+    log: options.log,
+    name: 'intake',
+    read: (limit) => options.store.all(newMessages, { limit }),
+    work: (tx, row) => workOff(tx, row, options),
+    onFault: (tx, row, error) => onFault(tx, row, error, options),
+    ...(options.retryPauseMs === undefined ? {} : { retryPauseMs: options.retryPauseMs }),
+  });
+}
+
+/** What became of a message. */
+interface Verdict {
+  status: 'done' | 'refused' | 'ignored' | 'failed';
+  /** Why, as a stable word; null for `done`. */
+  reason: string | null;
+  reply?: string | undefined;
+}
+
+async function workOff(tx: Tx, row: NewInboxRow, options: IntakeOptions): Promise<void> {
+  const route = JSON.parse(row.route) as Route;
+  await settle(tx, row, route, await verdictOn(tx, row, route, options), options);
+}
+
+async function verdictOn(tx: Tx, row: NewInboxRow, route: Route, options: IntakeOptions): Promise<Verdict> {
+  if (row.kind === 'other') return ignored('not_text');
+  if (row.addressed === 0) return ignored('not_addressed');
+  const text = row.text.trim();
+  if (text === '') return ignored('empty');
+  if (row.sender_id === null) return refused('anonymous');
+  const access = await accessIn(tx, route, row.sender_id);
+  if (access.role === null) return access.revoked ? refused('revoked') : stranger(tx, row, row.sender_id, route, options);
+  if (!access.chatAllowed && !isForClosedGroups(text)) {
+    return { ...refused('group_not_allowed'), reply: groupClosedText(langOf(undefined, text, options.rooms.lang)) };
+  }
+  return conversation(tx, row, { userId: row.sender_id, role: access.role, text }, route, options);
+}
+
+async function conversation(
+  tx: Tx,
+  row: NewInboxRow,
+  { userId, role, text }: { userId: string; role: Role; text: string },
+  route: Route,
+  { rooms }: IntakeOptions,
+): Promise<Verdict> {
+  const sessionKey = sessionKeyOf(route, userId);
+  await touchSessions(tx, [{ sessionKey, route, at: row.received_at }]);
+  const lang = langOf(await getSession(tx, sessionKey), text, rooms.lang);
+  const speaker = { userId, name: row.sender_name, role };
+  const reply = await answer(tx, { text, lang, speaker, route, sessionKey, inboxId: row.id, rooms });
+  return { status: 'done', reason: null, reply };
+}
+
+/** A code and nothing else; silence while the last code is fresh. */
+async function stranger(tx: Tx, row: NewInboxRow, userId: string, route: Route, { rooms }: IntakeOptions): Promise<Verdict> {
+  const key = { channel: row.channel as ChannelName, account: row.account, userId };
+  const asked = await requestPairing(tx, { ...key, route, ...(row.sender_name === null ? {} : { name: row.sender_name }) });
+  const lang = langOf(undefined, row.text, rooms.lang);
+  switch (asked.outcome) {
+    case 'code':
+      return { ...refused('not_paired'), reply: pairingText(lang, asked.code, asked.expiresAt - tx.now) };
+    case 'full':
+      return { ...refused('not_paired'), reply: pairingFullText(lang) };
+    default:
+      return refused('not_paired');
+  }
+}
+
+async function onFault(tx: Tx, row: NewInboxRow, error: unknown, options: IntakeOptions): Promise<void> {
+  await tx.run(countAttempt, { id: row.id });
+  if (row.attempts + 1 < MAX_ATTEMPTS) return;
+  const route = routeOf(row);
+  // Nothing is said to people who may not talk, also when we fail.
+  const isKnown = route !== undefined && (await accessIn(tx, route, row.sender_id ?? undefined)).role !== null;
+  const reply = isKnown ? apology(langOf(undefined, row.text, options.rooms.lang)) : undefined;
+  await settle(tx, row, route, { status: 'failed', reason: messageOf(error).slice(0, 500), reply }, options);
+}
+
+async function settle(tx: Tx, row: NewInboxRow, route: Route | undefined, verdict: Verdict, { rooms }: IntakeOptions): Promise<void> {
+  const { status, reason, reply } = verdict;
+  const session = status === 'ignored' || !route || row.sender_id === null ? null : sessionKeyOf(route, row.sender_id);
+  const marked = await tx.all(settleMessage, { id: row.id, status, session, reason, now: tx.now });
+  // Thrown, so that the effect of a message that is not new any more is rolled back.
+  if (marked.length === 0) throw new Error('the message was worked off by somebody else');
+  if (reply === undefined || route === undefined) return;
+  const key = { dedupeKey: `inbox:${row.id}:reply`, ...(session === null ? {} : { sessionKey: session }) };
+  await rooms.outbox.enqueue(tx, [{ route, kind: 'reply', text: reply, ...key }]);
+}
+
+function routeOf(row: NewInboxRow): Route | undefined {
+  try {
+    return JSON.parse(row.route) as Route;
+  } catch {
+    return undefined;
+  }
+}
+
+function apology(lang: Lang): string {
+  return {
+    en: 'Something went wrong on my side, and I could not act on your message. An administrator can find the reason in the log.',
+    zh: '我这边出了问题，没能处理您的消息。管理员可以在日志中查看原因。',
+  }[lang];
+}
+
+function ignored(reason: string): Verdict {
+  return { status: 'ignored', reason };
+}
+
+function refused(reason: string): Verdict {
+  return { status: 'refused', reason };
+}

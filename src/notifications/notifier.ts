@@ -1,0 +1,132 @@
+import type { Route } from '../channels/channel.ts';
+import { type IdCodec, sha256 } from '../ids.ts';
+import type { NewMessage, OutboxEvent } from '../outbox/message.ts';
+import { type Lang, langOf } from '../sessions/lang.ts';
+import type { Tx } from '../store/tx.ts';
+import { setDelivery } from '../tasks/queries.ts';
+import type { TaskEvent } from '../tasks/task.ts';
+import { type FlowHome, flowHomes } from './queries.ts';
+import { blockedText, finalText, progressText, type Subject, stateText, titleFor } from './wording.ts';
+
+export interface NotifierOptions {
+  readonly outbox: { enqueue(tx: Tx, messages: readonly NewMessage[]): Promise<void> };
+  readonly ids: Pick<IdCodec, 'encode'>;
+  /** The title of a template in a language; undefined where the template is gone or has none. */
+  titleOf(template: string, lang: Lang): string | undefined;
+  /** ERRAND_LANG. */
+  readonly lang: 'auto' | Lang;
+}
+
+/** Turns events into outbox rows, in the transaction that makes them true. */
+export interface Notifier {
+  /**
+   * Tells what the tasks' notify policies ask for: `silent` nothing, `done_only` the end and what waits for a person, `state_changes`
+   * every change too. A task whose flow has no route is marked `parent_missing`. One read and one write for the whole batch; none for
+   * silent tasks and tasks without a conversation.
+   */
+  onTaskEvents(tx: Tx, events: readonly TaskEvent[]): Promise<void>;
+  /** Final messages that were sent or given up become the task's delivery status. */
+  onOutboxEvents(tx: Tx, events: readonly OutboxEvent[]): Promise<void>;
+}
+
+export function createNotifier(options: NotifierOptions): Notifier {
+  return {
+    onTaskEvents: async (tx, events) => {
+      const told = events.filter(isTold);
+      if (told.length > 0) await tell(tx, told, options);
+    },
+    onOutboxEvents: async (tx, events) => {
+      const rows = events.flatMap(receiptOf);
+      if (rows.length > 0) await tx.run(setDelivery, { rows });
+    },
+  };
+}
+
+function isTold(event: TaskEvent): boolean {
+  if (event.sessionKey === null || event.notifyPolicy === 'silent') return false;
+  if (event.type === 'task.ended' || event.type === 'task.blocked') return true;
+  return event.notifyPolicy === 'state_changes' && (event.type === 'task.state' || event.type === 'task.progress');
+}
+
+async function tell(tx: Tx, events: readonly TaskEvent[], options: NotifierOptions): Promise<void> {
+  const homes = await homesOf(tx, events);
+  const orphans = new Set<number>();
+  const messages: NewMessage[] = [];
+  for (const event of events) {
+    const home = event.flowId === null ? undefined : homes.get(event.flowId);
+    if (!home) {
+      orphans.add(event.id);
+      continue;
+    }
+    const message = messageOf(tx, event, home, options);
+    if (message) messages.push(message);
+  }
+  if (messages.length > 0) await options.outbox.enqueue(tx, messages);
+  if (orphans.size > 0) await tx.run(setDelivery, { rows: [...orphans].map((id) => [id, 'parent_missing']) });
+}
+
+interface Home extends FlowHome {
+  destination: Route;
+}
+
+/** The flows of the batch that have a route. */
+async function homesOf(tx: Tx, events: readonly TaskEvent[]): Promise<Map<number, Home>> {
+  const flowIds = [...new Set(events.flatMap(({ flowId }) => (flowId === null ? [] : [flowId])))];
+  if (flowIds.length === 0) return new Map();
+  const rows = await tx.all(flowHomes, { rows: flowIds.map((id) => [id]) });
+  return new Map(
+    rows.flatMap((row) => (row.route === null ? [] : [[row.id, { ...row, destination: JSON.parse(row.route) as Route }]])),
+  );
+}
+
+function messageOf(tx: Tx, event: TaskEvent, home: Home, options: NotifierOptions): NewMessage | undefined {
+  const lang = langOf(home, home.goal, options.lang);
+  const title = titleFor(options.titleOf(event.template, lang), event.template, event.label);
+  const said = say(event, { lang, title, id: options.ids.encode(event.id) }, tx.now);
+  if (!said) return undefined;
+  return {
+    route: home.destination,
+    sessionKey: home.owner_session_key,
+    kind: said.kind,
+    text: said.text,
+    taskId: event.id,
+    flowId: home.id,
+    dedupeKey: `task:${event.id}:${event.generation}:${said.key}`,
+  };
+}
+
+interface Said {
+  kind: 'final' | 'update' | 'notice';
+  text: string;
+  /** What this message is within its task and generation: said once. */
+  key: string;
+}
+
+/**
+ * The text of an event and its key. A state is told once per transaction, hence the time in its key; a progress line is told once
+ * per generation, however often the program repeats it.
+ */
+function say(event: TaskEvent, subject: Subject, now: number): Said | undefined {
+  switch (event.type) {
+    case 'task.ended':
+      return { kind: 'final', text: finalText(subject, event.state, event.end), key: 'final' };
+    case 'task.blocked':
+      return { kind: 'notice', text: blockedText(subject, event.summary, event.question), key: `blocked@${now}` };
+    case 'task.progress': {
+      const text = progressText(subject, event.percent, event.message);
+      return { kind: 'update', text, key: `progress:${sha256(text).slice(0, 16)}` };
+    }
+    case 'task.state': {
+      const text = stateText(subject, event.from, event.to, event.reason);
+      return text === undefined ? undefined : { kind: 'update', text, key: `${event.to}@${now}` };
+    }
+    default:
+      return undefined;
+  }
+}
+
+/** `session_queued` → delivered or failed. */
+function receiptOf(event: OutboxEvent): unknown[][] {
+  if (event.type === 'outbox.enqueued' || event.kind !== 'final' || event.taskId === null) return [];
+  return [[event.taskId, event.type === 'outbox.sent' ? 'delivered' : 'failed']];
+}

@@ -1,0 +1,135 @@
+import type { Texts } from '../flows/template-model.ts';
+import type { Lang } from '../sessions/lang.ts';
+import type { FinalState, TaskState } from '../tasks/states.ts';
+import type { TaskEnd } from '../tasks/task.ts';
+import { duration, headAndTail, oneLine, printable } from './text.ts';
+
+/** What a message is about, in the words of the person who asked. */
+export interface Subject {
+  lang: Lang;
+  /** The template's title in this language, and the task's label where it has one; see `titleFor`. */
+  title: string;
+  /** The task's public id, as it is typed in commands. */
+  id: string;
+}
+
+/** Characters of a program's summary in one message; the rest is found with /task. */
+export const SUMMARY_LIMIT = 3_500;
+const SENTENCE_LIMIT = 240;
+
+/** The title of the template; its id where it has none; the label behind it. */
+export function titleFor(title: string | undefined, template: string, label: string | null): string {
+  const name = title ?? template;
+  return oneLine(label === null || label === name ? name : `${name} · ${label}`, 120);
+}
+
+/** The one message that tells how a task ended. */
+export function finalText(subject: Subject, state: FinalState, end: TaskEnd): string {
+  const headline = HEADLINES[state](subject, end);
+  const summary = summaryOf(subject, state === 'failed' ? withoutStack(end.summary ?? '') : (end.summary ?? ''));
+  return [headline, summary, hintOf(subject, state, end)].filter((part) => part !== '').join('\n');
+}
+
+/** A task that waits for a person: blocked (quota, permission) or with a question. */
+export function blockedText(subject: Subject, summary: string, question: boolean): string {
+  const { lang, title, id } = subject;
+  const what = oneLine(summary, 1_000) || PLEASE_LOOK[lang];
+  const headline = question
+    ? { en: `✋ ${title} has a question: ${what}`, zh: `✋ ${title} 有个问题：${what}` }
+    : { en: `✋ ${title} needs you: ${what}`, zh: `✋ ${title} 需要您处理：${what}` };
+  const hint = { en: `/retry ${id} to go on · /cancel ${id}`, zh: `/retry ${id} 继续 · /cancel ${id}` };
+  return `${headline[lang]}\n${hint[lang]}`;
+}
+
+/** A change on the way, or undefined where it means nothing to a person (leases, and what other messages tell). */
+export function stateText(subject: Subject, from: TaskState, to: TaskState, reason: string | null): string | undefined {
+  const { lang, title } = subject;
+  if (to === 'running') return { en: `▶️ ${title} is running`, zh: `▶️ ${title} 正在运行` }[lang];
+  if (to === 'paused') return { en: `⏸ ${title} is paused`, zh: `⏸ ${title} 已暂停` }[lang];
+  if (to !== 'queued') return undefined;
+  if (from === 'paused') return { en: `▶️ ${title} goes on`, zh: `▶️ ${title} 继续` }[lang];
+  const why = againBecause(lang, reason);
+  return { en: `🔁 ${title} is queued again${why}`, zh: `🔁 ${title} 重新排队${why}` }[lang];
+}
+
+/** How far a task is, as its program says. */
+export function progressText({ lang, title }: Subject, percent: number | null, message: string | null): string {
+  const parts = [percent === null ? '' : `${Math.round(percent)} %`, message === null ? '' : oneLine(message, 500)];
+  const said = parts.filter((part) => part !== '').join(lang === 'zh' ? '，' : ', ');
+  return `⏳ ${title}${lang === 'zh' ? '：' : ' — '}${said === '' ? '…' : said}`;
+}
+
+/** Why a queued task was put back, as words for a person; undefined where there is nothing to say. */
+export function reasonWords(lang: Lang, reason: string | null): string | undefined {
+  return reason === null ? undefined : REASONS[reason]?.[lang];
+}
+
+/** One sentence of what a program or an agent says about a failure: no stack, no second line. */
+export function sentenceOf(error: string | null): string {
+  const lines = printable(error ?? '').split('\n').map((line) => line.trim()).filter((line) => line !== '');
+  const first = lines[0] ?? '';
+  // Python tells the error last, everybody else first.
+  const line = first.startsWith('Traceback (most recent call last)') ? lines.at(-1)! : first;
+  return oneLine(line.replace(/^(?:Uncaught )?Error: /, ''), SENTENCE_LIMIT);
+}
+
+const PLEASE_LOOK: Texts = { en: 'please have a look', zh: '请查看' };
+
+const REASONS: Readonly<Record<string, Texts>> = {
+  lease_expired: { en: 'the machine it ran on stopped answering', zh: '运行它的机器没有响应' },
+  timed_out: { en: 'it took too long', zh: '超时' },
+  transient_error: { en: 'a passing fault', zh: '临时故障' },
+  rate_limited: { en: 'the other side asked to come back later', zh: '对方要求稍后再试' },
+  agent_stopped: { en: 'the machine it ran on was stopped', zh: '运行它的机器已停止' },
+  expired: { en: 'it waited too long for a free machine', zh: '等待空闲机器的时间过长' },
+};
+
+const HEADLINES: Record<FinalState, (subject: Subject, end: TaskEnd) => string> = {
+  succeeded: ({ lang, title }, end) => {
+    const took = duration(lang, end.tookMs);
+    const late = { en: ' (finished before it could be cancelled)', zh: '（取消之前已经完成）' };
+    const done = { en: `✅ ${title} — done in ${took}`, zh: `✅ ${title} 已完成，用时 ${took}` };
+    return done[lang] + (end.finishedBeforeCancel ? late[lang] : '');
+  },
+  failed: ({ lang, title }, end) => {
+    const why = sentenceOf(end.error) || reasonWords(lang, end.reason) || { en: 'no reason was given', zh: '没有说明原因' }[lang];
+    return { en: `❌ ${title} failed${tries(lang, end)}: ${why}`, zh: `❌ ${title} 失败${tries(lang, end)}：${why}` }[lang];
+  },
+  timed_out: ({ lang, title }, end) =>
+    ({ en: `⏱ ${title} timed out${tries(lang, end)}`, zh: `⏱ ${title} 超时${tries(lang, end)}` })[lang],
+  cancelled: ({ lang, title }) => ({ en: `🚫 ${title} was cancelled`, zh: `🚫 ${title} 已取消` })[lang],
+  lost: ({ lang, title }, end) =>
+    ({
+      en: `❓ ${title} was lost${tries(lang, end)}: the machine it ran on stopped answering, so its result is unknown`,
+      zh: `❓ ${title} 失联${tries(lang, end)}：运行它的机器没有响应，结果未知`,
+    })[lang],
+};
+
+function tries(lang: Lang, { attempt }: TaskEnd): string {
+  if (attempt < 2) return '';
+  return { en: ` after ${attempt} tries`, zh: `（已尝试 ${attempt} 次）` }[lang];
+}
+
+function againBecause(lang: Lang, reason: string | null): string {
+  const words = reasonWords(lang, reason);
+  if (words === undefined) return '';
+  return lang === 'zh' ? `（${words}）` : ` (${words})`;
+}
+
+/** Stack frames of Node and Python say nothing to a person; /logs has them. */
+function withoutStack(text: string): string {
+  const isFrame = (line: string) => /^\s+at \S/.test(line) || /^\s*File ".*", line \d+/.test(line);
+  return text.split('\n').filter((line) => !isFrame(line)).join('\n');
+}
+
+function summaryOf({ lang, id }: Subject, summary: string): string {
+  return headAndTail(printable(summary).trim(), SUMMARY_LIMIT, (count) =>
+    ({ en: `… ${count} characters left out; /logs ${id}`, zh: `……省略 ${count} 个字符；/logs ${id}` })[lang],
+  );
+}
+
+/** How to go on, where there is something to do. What never ran has printed nothing. */
+function hintOf({ id }: Subject, state: FinalState, end: TaskEnd): string {
+  if (state === 'succeeded') return '';
+  return end.attempt > 0 ? `/retry ${id} · /logs ${id}` : `/retry ${id}`;
+}

@@ -1,0 +1,132 @@
+import type { ChannelName } from '../channels/channel.ts';
+import type { Tx } from '../store/tx.ts';
+import { createLeases, type Leases } from './leases.ts';
+import {
+  type ChatKey,
+  chatText,
+  distinctChats,
+  type EmitOutbox,
+  GIVE_UP_AFTER_MS,
+  type NewMessage,
+  type OutboxEvent,
+  storable,
+} from './message.ts';
+import { freeChats, insertMessages, insertNewMessages, reviveMessages } from './queries.ts';
+
+/** Outgoing messages as rows. All but `leases` are called within the caller's transaction. */
+export interface Outbox {
+  /**
+   * Stores messages in this order; what commits is delivered, whatever crashes. A dedupe key that was used before drops its message.
+   * Where the row itself is the receipt (`instant`) it is stored as sent.
+   */
+  enqueue(tx: Tx, messages: readonly NewMessage[]): Promise<void>;
+  /**
+   * Tries messages again that are `unknown`, `dead` or `expired`, in their old place of the order; a hold on their chat for being
+   * unreachable ends. Answers for each id whether it will be sent; false for any other state and for ids that do not exist.
+   */
+  resend(tx: Tx, ids: readonly number[]): Promise<boolean[]>;
+  /** These chats have spoken: what waits for unreachable ones among them may go. */
+  clearHold(tx: Tx, chats: readonly ChatKey[]): Promise<void>;
+  /** For the delivery. */
+  readonly leases: Leases;
+}
+
+export interface OutboxOptions {
+  /** Channels whose clients read the rows themselves (web chat): nothing is sent, so nothing can fail. */
+  readonly instant: ReadonlySet<ChannelName>;
+  readonly emit: EmitOutbox;
+}
+
+export function createOutbox({ instant, emit }: OutboxOptions): Outbox {
+  const clearHold: Outbox['clearHold'] = async (tx, chats) => {
+    if (chats.length === 0) return;
+    const freed = await tx.all(freeChats, {
+      rows: distinctChats(chats).map((key) => [key.channel, key.account, key.chat]),
+    });
+    if (freed.length > 0) emit(tx, [{ type: 'outbox.enqueued', chats: freed as ChatKey[] }]);
+  };
+  return {
+    async enqueue(tx, messages) {
+      if (messages.length === 0) return;
+      const first = await tx.ids(messages.length);
+      const fresh = await insert(tx, messages, first, instant);
+      const events = eventsOf(messages, first, fresh, instant);
+      if (events.length > 0) emit(tx, events);
+    },
+    async resend(tx, ids) {
+      const revived = (await reviveMessages(tx, ids, tx.now + GIVE_UP_AFTER_MS.final)) as (ChatKey & { id: number })[];
+      await clearHold(tx, revived);
+      if (revived.length > 0) emit(tx, [{ type: 'outbox.enqueued', chats: distinctChats(revived) }]);
+      const found = new Set(revived.map((row) => row.id));
+      return ids.map((id) => found.has(id));
+    },
+    clearHold,
+    leases: createLeases(emit),
+  };
+}
+
+/** Answers which ids are new; undefined means all of them. */
+async function insert(
+  tx: Tx,
+  messages: readonly NewMessage[],
+  first: number,
+  instant: ReadonlySet<ChannelName>,
+): Promise<ReadonlySet<number> | undefined> {
+  const rows = messages.map((message, index) =>
+    newRow(message, first + index, tx.now, instant.has(message.route.channel)),
+  );
+  if (messages.every((message) => message.dedupeKey === undefined)) {
+    await tx.run(insertMessages, { rows, now: tx.now });
+    return undefined;
+  }
+  return new Set((await tx.all(insertNewMessages, { rows, now: tx.now })).map((row) => row.id));
+}
+
+function newRow(message: NewMessage, id: number, now: number, instant: boolean): unknown[] {
+  const { route, kind } = message;
+  return [
+    id,
+    route.channel,
+    route.account,
+    route.chat,
+    JSON.stringify(route),
+    message.sessionKey ?? null,
+    kind,
+    storable(message.text),
+    instant ? 'sent' : 'pending',
+    message.taskId ?? null,
+    message.flowId ?? null,
+    message.dedupeKey ?? null,
+    now + GIVE_UP_AFTER_MS[kind],
+    instant ? now : null,
+  ];
+}
+
+function eventsOf(
+  messages: readonly NewMessage[],
+  first: number,
+  fresh: ReadonlySet<number> | undefined,
+  instant: ReadonlySet<ChannelName>,
+): OutboxEvent[] {
+  const events: OutboxEvent[] = [];
+  const waiting = new Map<string, ChatKey>();
+  for (const [index, { route, kind, sessionKey, taskId, flowId }] of messages.entries()) {
+    const id = first + index;
+    if (fresh && !fresh.has(id)) continue;
+    const key: ChatKey = { channel: route.channel, account: route.account, chat: route.chat };
+    if (!instant.has(route.channel)) waiting.set(chatText(key), key);
+    else {
+      events.push({
+        type: 'outbox.sent',
+        ...key,
+        id,
+        kind,
+        sessionKey: sessionKey ?? null,
+        taskId: taskId ?? null,
+        flowId: flowId ?? null,
+      });
+    }
+  }
+  if (waiting.size > 0) events.push({ type: 'outbox.enqueued', chats: [...waiting.values()] });
+  return events;
+}

@@ -1,0 +1,75 @@
+import type { ChannelName, Route } from '../channels/channel.ts';
+import type { Tx } from '../store/tx.ts';
+
+/** `final`: the result of a task; `update`: how it goes; `reply`: the answer to a command; `notice`: anything else. */
+export type MessageKind = 'final' | 'update' | 'reply' | 'notice';
+
+export type MessageStatus = 'pending' | 'sending' | 'sent' | 'unknown' | 'dead' | 'superseded' | 'expired';
+
+/** One outgoing message. Its text is cut into parts only when it is sent. */
+export interface NewMessage {
+  readonly route: Route;
+  readonly sessionKey?: string;
+  readonly kind: MessageKind;
+  readonly text: string;
+  readonly taskId?: number;
+  readonly flowId?: number;
+  /** At most one row ever has this key: a second message with it is dropped. */
+  readonly dedupeKey?: string;
+}
+
+/** Order is kept, pauses are made and senders are excluded per chat. */
+export interface ChatKey {
+  readonly channel: ChannelName;
+  readonly account: string;
+  readonly chat: string;
+}
+
+/** A message that has found its end, for those who wait for it. */
+export interface SettledMessage extends ChatKey {
+  readonly id: number;
+  readonly kind: MessageKind;
+  readonly sessionKey: string | null;
+  readonly taskId: number | null;
+  readonly flowId: number | null;
+}
+
+/** What the outbox tells the rest, inside the transaction that makes it true. */
+export type OutboxEvent =
+  /** Messages wait in these chats: wake the delivery after the commit. */
+  | { readonly type: 'outbox.enqueued'; readonly chats: readonly ChatKey[] }
+  /** The platform has accepted all parts, or the row itself is the receipt. */
+  | ({ readonly type: 'outbox.sent' } & SettledMessage)
+  /** Nobody will send it again unless a person asks for it; `status` says why. */
+  | ({ readonly type: 'outbox.dead'; readonly status: 'dead' | 'unknown' | 'expired' } & SettledMessage);
+
+export type EmitOutbox = (tx: Tx, events: OutboxEvent[]) => void;
+
+const HOUR_MS = 3_600_000;
+
+/** How long after it was written (or asked for again) a message is worth another try; an update is soon out of date. */
+export const GIVE_UP_AFTER_MS: Readonly<Record<MessageKind, number>> = {
+  final: 24 * HOUR_MS,
+  update: HOUR_MS,
+  reply: 24 * HOUR_MS,
+  notice: 24 * HOUR_MS,
+};
+
+/** A text that names the chat; for maps. */
+export function chatText(chat: ChatKey): string {
+  return JSON.stringify([chat.channel, chat.account, chat.chat]);
+}
+
+/** Each chat once. */
+export function distinctChats(chats: readonly ChatKey[]): ChatKey[] {
+  const found = new Map<string, ChatKey>();
+  for (const { channel, account, chat } of chats) {
+    found.set(chatText({ channel, account, chat }), { channel, account, chat });
+  }
+  return [...found.values()];
+}
+
+/** What every database can store: broken surrogates become U+FFFD, NUL goes (PostgreSQL's text refuses it). */
+export function storable(text: string): string {
+  return text.replace(/\p{Cs}/gu, '\uFFFD').replaceAll('\u0000', '');
+}

@@ -1,0 +1,94 @@
+import { type BackoffPolicy, backoffMs } from '../backoff.ts';
+import type { SendOutcome } from '../channels/channel.ts';
+import { LEASE_MS, type LeasedMessage, type Settlement } from './leases.ts';
+
+/** Pauses between tries of one message, and between probes of a channel that is in trouble. */
+const SEND_BACKOFF: BackoffPolicy = { baseMs: 2_000, factor: 2, capMs: 300_000, jitter: 0.2 };
+
+/** Verbatim repeats after lost answers, on a platform that drops an identical repeat. */
+export const SAFE_REPEATS = 5;
+
+/** Bounds for what a platform asks for: never a busy loop, never longer than a message is worth keeping. */
+const SHORTEST_PAUSE_MS = 500;
+const LONGEST_PAUSE_MS = 86_400_000;
+
+/** The pause the platform asked for, within bounds, else the backoff before repeat number `n`. */
+export function pauseMs(askedMs: number | undefined, n: number, random?: () => number): number {
+  const wanted = askedMs ?? backoffMs(SEND_BACKOFF, n, random);
+  return Math.min(Math.max(wanted, SHORTEST_PAUSE_MS), LONGEST_PAUSE_MS);
+}
+
+/** What became of the parts of a message before and with the call that ended the sending. */
+export interface SendResult {
+  readonly outcome: SendOutcome;
+  /** Parts accepted in total. */
+  readonly partsSent: number;
+  readonly platformIds: readonly string[];
+  /** A part was accepted by this sender: what was uncertain before is settled. */
+  readonly advanced: boolean;
+}
+
+/** Decides what follows the end of a sending. Pure. */
+export function settlementOf(
+  message: LeasedMessage,
+  result: SendResult,
+  now: number,
+  random?: () => number,
+): Settlement {
+  const { outcome } = result;
+  const base = baseOf(message, result, now);
+  switch (outcome.outcome) {
+    case 'sent':
+      return { ...base, status: 'sent' };
+    case 'retry': {
+      const nextAt = now + pauseMs(outcome.afterMs, message.fence, random);
+      const next = retried({ ...base, error: outcome.error, nextAt }, now);
+      return outcome.scope === 'chat' ? { ...next, hold: { until: nextAt } } : next;
+    }
+    case 'unknown': {
+      const nextAt = now + backoffMs(SEND_BACKOFF, message.fence, random);
+      return uncertain({ ...base, error: outcome.error, nextAt }, outcome.safe);
+    }
+    case 'permanent': {
+      const dead: Settlement = { ...base, status: 'dead', error: outcome.error };
+      return outcome.unreachable ? { ...dead, hold: { unreachable: true } } : dead;
+    }
+  }
+}
+
+/**
+ * Decides about a message whose sender died: it may have been sent, or not. What may be repeated is repeated at once.
+ * @param safeWindowMs how long its platform drops an identical repeat; 0 where it does not
+ */
+export function settlementOfAbandoned(message: LeasedMessage, safeWindowMs: number, now: number): Settlement {
+  const lastCallAt = message.leaseUntil - LEASE_MS;
+  // The repeat must get there within the window too: one lease of margin.
+  const safe = now - lastCallAt < safeWindowMs - LEASE_MS;
+  const outcome = { outcome: 'unknown', error: 'the sender ended before the answer was stored', safe } as const;
+  const { partsSent, platformIds } = message;
+  return { ...settlementOf(message, { outcome, partsSent, platformIds, advanced: false }, now), nextAt: now };
+}
+
+function baseOf(message: LeasedMessage, result: SendResult, now: number): Settlement {
+  return {
+    message,
+    status: 'pending',
+    nextAt: now,
+    error: null,
+    maybeRepeat: result.advanced ? false : message.maybeRepeat,
+    safeRepeats: result.advanced ? 0 : message.safeRepeats,
+    partsSent: result.partsSent,
+    platformIds: result.platformIds,
+  };
+}
+
+function retried(settlement: Settlement, now: number): Settlement {
+  return now >= settlement.message.giveUpAt ? { ...settlement, status: 'expired' } : settlement;
+}
+
+/** A result must not get lost, so it may come twice, once; of anything else a person decides (`resend`). */
+function uncertain(settlement: Settlement, safe: boolean): Settlement {
+  if (safe && settlement.safeRepeats < SAFE_REPEATS) return { ...settlement, safeRepeats: settlement.safeRepeats + 1 };
+  if (settlement.message.kind === 'final' && !settlement.maybeRepeat) return { ...settlement, maybeRepeat: true };
+  return { ...settlement, status: 'unknown' };
+}

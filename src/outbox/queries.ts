@@ -1,0 +1,284 @@
+import { sql } from 'kysely';
+import { type Dialect, hot } from '../store/dialect.ts';
+import type { OutboxTable } from '../store/tables.ts';
+import type { Reader, Tx } from '../store/tx.ts';
+import type { MessageKind, MessageStatus } from './message.ts';
+
+const NEW_COLUMNS = {
+  id: 'int',
+  channel: 'text',
+  account: 'text',
+  chat: 'text',
+  route: 'text',
+  session_key: 'text',
+  kind: 'text',
+  text: 'text',
+  status: 'text',
+  task_id: 'int',
+  flow_id: 'int',
+  dedupe_key: 'text',
+  give_up_at: 'int',
+  sent_at: 'int',
+} as const;
+
+type NewRows = { rows: unknown[][]; now: number };
+
+/** New messages without a dedupe key among them; columns as in `NEW_COLUMNS`. */
+export const insertMessages = hot<NewRows>('outbox.insert', (d, p) => sql`${insertInto(d, p)}`);
+
+/** The same where some have a dedupe key; answers which are new. */
+export const insertNewMessages = hot<NewRows, { id: number }>(
+  'outbox.insert_new',
+  (d, p) => sql`
+  ${insertInto(d, p)} where true on conflict (dedupe_key) do nothing returning id`,
+);
+
+function insertInto(d: Dialect, p: Parameters<Parameters<typeof hot<NewRows>>[1]>[1]) {
+  return sql`
+    insert into outbox (id, channel, account, chat, route, session_key, kind, text, status, task_id, flow_id, dedupe_key, give_up_at,
+      sent_at, next_at, created_at)
+    select id, channel, account, chat, route, session_key, kind, text, status, task_id, flow_id, dedupe_key, give_up_at,
+      sent_at, ${p.now}, ${p.now}
+    from ${d.rows(p.rows.param, NEW_COLUMNS)} as r`;
+}
+
+export interface ChatHead {
+  id: number;
+  chat: string;
+  /** When it may be sent at the earliest. */
+  ready_at: number;
+  /** 1: an update whose task has its final message waiting in the same chat. */
+  outdated: number;
+}
+
+/**
+ * The oldest waiting message of each chat of one channel account, soonest first; unreachable chats left out. Goes from chat to chat
+ * along the index, so that a chat with many waiting messages costs as much as one with a single message.
+ */
+export const chatHeads = hot<{ channel: string; account: string; limit: number }, ChatHead>(
+  'outbox.heads',
+  (_d, p) => sql`
+  with recursive head (id, chat) as (
+    select id, chat from (
+      select id, chat from outbox
+      where (status = 'pending' or status = 'sending') and channel = ${p.channel} and account = ${p.account}
+      order by chat, id limit 1
+    ) as oldest
+    union all
+    select following.id, following.chat from head join outbox as following on following.id = (
+      select o.id from outbox as o
+      where (o.status = 'pending' or o.status = 'sending') and o.channel = ${p.channel} and o.account = ${p.account} and o.chat > head.chat
+      order by o.chat, o.id limit 1
+    )
+  )
+  select m.id, m.chat,
+    case when hold.until > m.next_at then hold.until else m.next_at end as ready_at,
+    case when m.kind = 'update' and m.parts_sent = 0 and m.maybe_repeat = 0 and m.task_id is not null and exists (
+      select 1 from outbox as result
+      where result.task_id = m.task_id and result.kind = 'final' and result.status = 'pending' and result.id > m.id
+        and result.channel = m.channel and result.account = m.account and result.chat = m.chat
+    ) then 1 else 0 end as outdated
+  from head join outbox as m on m.id = head.id
+  left join chat_hold as hold on hold.channel = m.channel and hold.account = m.account and hold.chat = m.chat
+  where m.status = 'pending' and hold.unreachable_since is null
+  order by ready_at, m.id limit ${p.limit}`,
+);
+
+export interface MessageRow {
+  id: number;
+  channel: string;
+  account: string;
+  chat: string;
+  route: string;
+  session_key: string | null;
+  kind: MessageKind;
+  text: string;
+  task_id: number | null;
+  flow_id: number | null;
+  maybe_repeat: number;
+  safe_repeats: number;
+  attempts: number;
+  give_up_at: number;
+  lease_until: number;
+  parts_sent: number;
+  platform_ids: string | null;
+}
+
+const MESSAGE =
+  sql.raw(`id, channel, account, chat, route, session_key, kind, text, task_id, flow_id, maybe_repeat, safe_repeats,
+  attempts, give_up_at, lease_until, parts_sent, platform_ids`);
+
+/** Leases those that are due, the oldest of their chat, in a chat that is not held and has no sender. */
+export const leaseMessages = hot<{ rows: unknown[][]; now: number; until: number }, MessageRow>(
+  'outbox.lease',
+  (d, p) => sql`
+  update outbox set status = 'sending', attempts = attempts + 1, lease_until = ${p.until}
+  from ${d.rows(p.rows.param, { message_id: 'int' })} as r
+  where outbox.id = r.message_id and ${d.guard('outbox.status')} = 'pending' and outbox.next_at <= ${p.now}
+    and not exists (
+      select 1 from outbox as busy
+      where busy.status = 'sending' and busy.channel = outbox.channel and busy.account = outbox.account and busy.chat = outbox.chat
+    )
+    and not exists (
+      select 1 from outbox as older
+      where (older.status = 'pending' or older.status = 'sending') and older.channel = outbox.channel
+        and older.account = outbox.account and older.chat = outbox.chat and older.id < outbox.id
+    )
+    and not exists (
+      select 1 from chat_hold as hold
+      where hold.channel = outbox.channel and hold.account = outbox.account and hold.chat = outbox.chat
+        and (hold.unreachable_since is not null or hold.until > ${p.now})
+    )
+  returning ${MESSAGE}`,
+);
+
+/** A part has been accepted: whatever was uncertain about it is settled, the lease is extended. */
+export const recordParts = hot<{ rows: unknown[][]; until: number }, { id: number }>(
+  'outbox.parts',
+  (d, p) => sql`
+  update outbox set parts_sent = r.parts, platform_ids = r.ids, maybe_repeat = 0, safe_repeats = 0, lease_until = ${p.until}
+  from ${d.rows(p.rows.param, { message_id: 'int', fence: 'int', parts: 'int', ids: 'text' })} as r
+  where outbox.id = r.message_id and ${d.guard('outbox.status')} = 'sending' and outbox.attempts = r.fence
+  returning id`,
+);
+
+/** Ends leases; a row whose fence has moved on is left alone. `sent_at` and `parts` are null where they do not change. */
+export const settleMessages = hot<{ rows: unknown[][] }, MessageRow>(
+  'outbox.settle',
+  (d, p) => sql`
+  update outbox set status = r.new_status, next_at = r.new_next_at, error = r.new_error, maybe_repeat = r.new_maybe_repeat,
+    safe_repeats = r.new_safe_repeats, parts_sent = r.parts, platform_ids = r.ids, sent_at = r.new_sent_at, lease_until = null
+  from ${d.rows(p.rows.param, {
+    message_id: 'int',
+    fence: 'int',
+    new_status: 'text',
+    new_next_at: 'int',
+    new_error: 'text',
+    new_maybe_repeat: 'int',
+    new_safe_repeats: 'int',
+    parts: 'int',
+    ids: 'text',
+    new_sent_at: 'int',
+  })} as r
+  where outbox.id = r.message_id and ${d.guard('outbox.status')} = 'sending' and outbox.attempts = r.fence
+  returning ${MESSAGE}`,
+);
+
+/** Of the tasks whose update heads a chat: all their updates that nobody has begun to send and that a final message will follow. */
+export const supersedeUpdates = hot<{ rows: unknown[][]; reason: string }, { id: number }>(
+  'outbox.supersede',
+  (d, p) => sql`
+  update outbox set status = 'superseded', error = ${p.reason}
+  where ${d.guard('outbox.status')} = 'pending' and kind = 'update' and parts_sent = 0 and maybe_repeat = 0
+    and task_id in (select head.task_id from ${d.rows(p.rows.param, { message_id: 'int' })} as r join outbox as head on head.id = r.message_id)
+    and exists (
+      select 1 from outbox as result
+      where result.task_id = outbox.task_id and result.kind = 'final' and result.status = 'pending' and result.id > outbox.id
+        and result.channel = outbox.channel and result.account = outbox.account and result.chat = outbox.chat
+    )
+  returning id`,
+);
+
+/** Messages in the hands of a sender, those first whose lease ends first. */
+export const sendingMessages = hot<{ before: number }, MessageRow>(
+  'outbox.sending',
+  (_d, p) => sql`
+  select ${MESSAGE} from outbox where status = 'sending' and lease_until <= ${p.before} order by id`,
+);
+
+const CHAT_COLUMNS = { channel: 'text', account: 'text', chat: 'text' } as const;
+const HOLD_COLUMNS = { ...CHAT_COLUMNS, until: 'int', unreachable_since: 'int', reason: 'text' } as const;
+
+export const holdChats = hot<{ rows: unknown[][] }>(
+  'outbox.hold',
+  (d, p) => sql`
+  insert into chat_hold (channel, account, chat, until, unreachable_since, reason)
+  select channel, account, chat, until, unreachable_since, reason from ${d.rows(p.rows.param, HOLD_COLUMNS)} as r
+  where true
+  on conflict (channel, account, chat) do update
+  set until = excluded.until, unreachable_since = excluded.unreachable_since, reason = excluded.reason`,
+);
+
+/** Frees chats that were unreachable; pauses the platform asked for stay. */
+export const freeChats = hot<{ rows: unknown[][] }, { channel: string; account: string; chat: string }>(
+  'outbox.free',
+  (d, p) => sql`
+  delete from chat_hold
+  where unreachable_since is not null
+    and (channel, account, chat) in (select r.channel, r.account, r.chat from ${d.rows(p.rows.param, CHAT_COLUMNS)} as r)
+  returning channel, account, chat`,
+);
+
+export type RevivedRow = Pick<MessageRow, 'id' | 'channel' | 'account' | 'chat'>;
+
+/** Pending again, as of now; a message of unknown fate may be a repeat. Other states are left alone. */
+export function reviveMessages(tx: Tx, ids: readonly number[], giveUpAt: number): Promise<RevivedRow[]> {
+  return tx.fetch<RevivedRow>(
+    tx.dialect.build
+      .updateTable('outbox')
+      .set((eb) => ({
+        status: 'pending',
+        next_at: tx.now,
+        give_up_at: giveUpAt,
+        safe_repeats: 0,
+        maybe_repeat: eb.case().when('status', '=', 'unknown').then(1).else(eb.ref('maybe_repeat')).end(),
+      }))
+      .where('id', 'in', ids)
+      .where((eb) => eb.or([eb('status', '=', 'unknown'), eb('status', '=', 'dead'), eb('status', '=', 'expired')]))
+      .returning(['id', 'channel', 'account', 'chat']),
+  );
+}
+
+export interface OutboxFilter {
+  readonly status?: MessageStatus;
+  readonly sessionKey?: string;
+  /** Only messages older (smaller) than this id. */
+  readonly before?: number;
+  readonly limit: number;
+}
+
+export type ListedRow = Pick<
+  OutboxTable,
+  | 'id'
+  | 'channel'
+  | 'account'
+  | 'chat'
+  | 'session_key'
+  | 'kind'
+  | 'text'
+  | 'status'
+  | 'task_id'
+  | 'flow_id'
+  | 'maybe_repeat'
+  | 'attempts'
+  | 'next_at'
+  | 'error'
+  | 'created_at'
+  | 'sent_at'
+>;
+
+/** The newest first. */
+export function listMessages(reader: Reader, filter: OutboxFilter): Promise<ListedRow[]> {
+  let query = reader.dialect.build
+    .selectFrom('outbox')
+    .select([
+      'id',
+      'channel',
+      'account',
+      'chat',
+      'session_key',
+      'kind',
+      'text',
+      'status',
+      'task_id',
+      'flow_id',
+      'maybe_repeat',
+    ])
+    .select(['attempts', 'next_at', 'error', 'created_at', 'sent_at'])
+    .orderBy('id', 'desc')
+    .limit(filter.limit);
+  if (filter.status !== undefined) query = query.where('status', '=', filter.status);
+  if (filter.sessionKey !== undefined) query = query.where('session_key', '=', filter.sessionKey);
+  if (filter.before !== undefined) query = query.where('id', '<', filter.before);
+  return reader.fetch<ListedRow>(query);
+}

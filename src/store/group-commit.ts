@@ -1,0 +1,132 @@
+import { messageOf } from '../errors.ts';
+import type { Verb } from './tx.ts';
+
+/** One caller's items for one verb; succeeds or fails as a whole. */
+export interface Unit {
+  readonly verb: Verb<unknown, unknown>;
+  readonly items: readonly unknown[];
+  resolve(answers: unknown[]): void;
+  reject(error: unknown): void;
+}
+
+export interface CommitEngine {
+  /** Runs the units in one transaction; answers their results after the commit. Throws with everything rolled back. */
+  commit(units: readonly Unit[]): Promise<unknown[][]>;
+  /** True where the database itself failed (full disk, I/O): no unit can be to blame and none is tried again. */
+  isStorageFault(error: unknown): boolean;
+}
+
+/** Upper bound of items in one transaction: bounds how long others wait for it. */
+const MAX_ITEMS = 1_000;
+
+/**
+ * Group commit: calls of one event-loop turn share one transaction, each verb runs once over all their items, one commit, then each
+ * caller is answered. There is no gather window: a turn is `setImmediate`. A batch that throws is rolled back and its units run
+ * one by one, so that a bad unit fails alone.
+ */
+export class GroupCommit {
+  readonly #engine: CommitEngine;
+  #queue: Unit[] = [];
+  #scheduled = false;
+  #busy = false;
+  #idle: (() => void)[] = [];
+  #closed = false;
+
+  constructor(engine: CommitEngine) {
+    this.#engine = engine;
+  }
+
+  submit<I, O>(verb: Verb<I, O>, items: readonly I[]): Promise<O[]> {
+    if (this.#closed) return Promise.reject(new Error(`store is closed: ${verb.name}`));
+    if (items.length === 0) return Promise.resolve([]);
+    return new Promise<O[]>((resolve, reject) => {
+      this.#queue.push({ verb: verb as Verb<unknown, unknown>, items, resolve: resolve as Unit['resolve'], reject });
+      this.#schedule();
+    });
+  }
+
+  /** Refuses new units and resolves when all accepted ones are answered. */
+  async close(): Promise<void> {
+    this.#closed = true;
+    if (this.#busy || this.#queue.length > 0) await new Promise<void>((resolve) => this.#idle.push(resolve));
+  }
+
+  #schedule(): void {
+    if (this.#scheduled || this.#busy) return;
+    this.#scheduled = true;
+    setImmediate(() => {
+      this.#scheduled = false;
+      void this.#turn();
+    });
+  }
+
+  async #turn(): Promise<void> {
+    const batch = this.#take();
+    this.#busy = true;
+    await this.#commit(batch);
+    this.#busy = false;
+    if (this.#queue.length > 0) this.#schedule();
+    else for (const resolve of this.#idle.splice(0)) resolve();
+  }
+
+  /** A copy of the queue, never the live array: units that arrive meanwhile belong to the next turn. */
+  #take(): Unit[] {
+    let items = 0;
+    let count = 0;
+    while (count < this.#queue.length && (count === 0 || items + this.#queue[count]!.items.length <= MAX_ITEMS)) {
+      items += this.#queue[count]!.items.length;
+      count += 1;
+    }
+    return this.#queue.splice(0, count);
+  }
+
+  async #commit(batch: readonly Unit[]): Promise<void> {
+    try {
+      const answers = await this.#engine.commit(batch);
+      for (const [index, unit] of batch.entries()) unit.resolve(answers[index]!);
+    } catch (error) {
+      if (batch.length === 1 || this.#engine.isStorageFault(error)) {
+        for (const unit of batch) unit.reject(error);
+      } else {
+        for (const unit of batch) await this.#commit([unit]);
+      }
+    }
+  }
+}
+
+/** The units' items joined per verb, in rank order; `slices` tells which answers belong to which unit. */
+export interface VerbCall {
+  readonly verb: Verb<unknown, unknown>;
+  readonly items: unknown[];
+  readonly slices: { unit: number; from: number; to: number }[];
+}
+
+export function groupByVerb(units: readonly Unit[]): VerbCall[] {
+  const calls = new Map<Verb<unknown, unknown>, VerbCall>();
+  for (const [unit, { verb, items }] of units.entries()) {
+    let call = calls.get(verb);
+    if (!call) calls.set(verb, (call = { verb, items: [], slices: [] }));
+    const from = call.items.length;
+    for (const item of items) call.items.push(item);
+    call.slices.push({ unit, from, to: call.items.length });
+  }
+  return [...calls.values()].sort((a, b) => (a.verb.rank ?? 50) - (b.verb.rank ?? 50));
+}
+
+/** Runs the calls and spreads the answers over the units. */
+export async function runCalls(calls: readonly VerbCall[], unitCount: number, run: (call: VerbCall) => Promise<unknown[]>): Promise<unknown[][]> {
+  const answers: unknown[][] = new Array<unknown[]>(unitCount);
+  for (const call of calls) {
+    const results = await run(call);
+    if (results.length !== call.items.length) {
+      throw new Error(`${call.verb.name} answered ${results.length} of ${call.items.length} items`);
+    }
+    for (const { unit, from, to } of call.slices) answers[unit] = results.slice(from, to);
+  }
+  return answers;
+}
+
+/** What callers of a transaction see when one of them broke its rules. */
+export function foreignAwait(verbs: string): Error {
+  return new Error(`a transaction awaited something outside of itself and was rolled back (${messageOf(verbs)})`);
+}

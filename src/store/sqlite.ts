@@ -1,0 +1,343 @@
+import { randomBytes } from 'node:crypto';
+import { mkdirSync, statSync } from 'node:fs';
+import { dirname } from 'node:path';
+import Database, { type Database as Connection, type Statement } from 'better-sqlite3';
+import type { Compilable, CompiledQuery, RawBuilder } from 'kysely';
+import { type Clock, systemClock } from '../clock.ts';
+import { AppError } from '../errors.ts';
+import { type IdCodec, idCodec } from '../ids.ts';
+import { compileWith, type Dialect, type HotQuery, Param, sqliteDialect } from './dialect.ts';
+import { type CommitEngine, foreignAwait, GroupCommit, groupByVerb, runCalls, type Unit } from './group-commit.ts';
+import { migrate } from './migrate.ts';
+import { type BeforeCommit, insideTransaction, type Store, type StoreStats } from './store.ts';
+import type { Tx, Verb } from './tx.ts';
+
+export interface SqliteOptions {
+  /** Path of the database file; its folder is made. `<path>.lock` is the lock of the one gateway that may have it open. */
+  path: string;
+  clock?: Clock;
+}
+
+/** 2,000 pages of 4 KiB: larger logs made long transactions slower and p99 no better. */
+const WAL_PAGES = 2_000;
+const WAL_LIMIT_BYTES = 64 * 1024 ** 2;
+const ID_BLOCK = 1_000;
+
+/**
+ * Opens (and migrates) a SQLite store.
+ * @throws AppError store_locked when another process has it open; invalid_config when the file is no database of ours.
+ */
+export function openSqlite(options: SqliteOptions): Store {
+  mkdirSync(dirname(options.path), { recursive: true });
+  const lock = takeLock(`${options.path}.lock`);
+  try {
+    return new SqliteStore(options.path, options.clock ?? systemClock, lock);
+  } catch (error) {
+    lock.close();
+    throw error;
+  }
+}
+
+/**
+ * An open exclusive transaction on a file of its own: the operating system drops it with the process, however that ends,
+ * and readers of the database itself are not locked out.
+ */
+function takeLock(path: string): Connection {
+  const lock = new Database(path, { timeout: 0 });
+  try {
+    lock.exec('begin exclusive');
+    return lock;
+  } catch (error) {
+    lock.close();
+    throw new AppError('store_locked', `another gateway has this database open (${path})`, { cause: error });
+  }
+}
+
+class SqliteStore implements Store, CommitEngine {
+  readonly dialect: Dialect = sqliteDialect;
+  readonly ids: IdCodec;
+  readonly #path: string;
+  readonly #clock: Clock;
+  readonly #lock: Connection;
+  readonly #writer: Statements;
+  readonly #reader: Statements;
+  readonly #commits = new GroupCommit(this);
+  readonly #block = { next: 1, end: 1 };
+  #hook: BeforeCommit = async () => undefined;
+  #open: SqliteTx | undefined;
+  #counts = { transactions: 0, units: 0, rollbacks: 0 };
+
+  constructor(path: string, clock: Clock, lock: Connection) {
+    this.#path = path;
+    this.#clock = clock;
+    this.#lock = lock;
+    const writer = openConnection(path, false);
+    migrate(writer);
+    this.#writer = new Statements(writer);
+    this.#reader = new Statements(openConnection(path, true));
+    this.ids = idCodec(idKey(writer));
+  }
+
+  write<I, O>(verb: Verb<I, O>, items: readonly I[]): Promise<O[]> {
+    if (this.#open) return Promise.reject(insideTransaction(verb.name));
+    return this.#commits.submit(verb, items);
+  }
+
+  async transact<T>(name: string, work: (tx: Tx) => Promise<T>): Promise<T> {
+    const verb: Verb<null, T> = { name, rank: 40, run: async (tx) => [await work(tx)] };
+    return (await this.write(verb, [null]))[0]!;
+  }
+
+  async all<P extends Record<string, unknown>, R>(query: HotQuery<P, R>, params: P): Promise<R[]> {
+    if (this.#open) throw insideTransaction(query.name);
+    return this.#reader.hot(query, params).all() as R[];
+  }
+
+  async fetch<R>(query: Compilable<R> | RawBuilder<R>): Promise<R[]> {
+    if (this.#open) throw insideTransaction('fetch');
+    return this.#reader.cold(query).all() as R[];
+  }
+
+  onBeforeCommit(hook: BeforeCommit): void {
+    this.#hook = hook;
+  }
+
+  stats(): StoreStats {
+    return { ...this.#counts, walBytes: fileBytes(`${this.#path}-wal`) };
+  }
+
+  async close(): Promise<void> {
+    await this.#commits.close();
+    this.#reader.connection.close();
+    this.#writer.connection.close();
+    this.#lock.close();
+  }
+
+  isStorageFault(error: unknown): boolean {
+    return error instanceof AppError && (error.code === 'storage_full' || error.code === 'unavailable');
+  }
+
+  async commit(units: readonly Unit[]): Promise<unknown[][]> {
+    const connection = this.#writer.connection;
+    const block = { ...this.#block };
+    const tx = new SqliteTx(this.#writer, this.#clock.now(), this.#block);
+    try {
+      connection.exec('begin immediate');
+      this.#open = tx;
+      const answers = await this.#guarded(units, tx);
+      tx.over = true;
+      connection.exec('commit');
+      this.#open = undefined;
+      this.#counts.transactions += 1;
+      this.#counts.units += units.length;
+      for (const action of tx.afterwards) action();
+      return answers;
+    } catch (error) {
+      tx.over = true;
+      this.#open = undefined;
+      Object.assign(this.#block, block);
+      this.#counts.rollbacks += 1;
+      throw this.#afterError(error);
+    }
+  }
+
+  /**
+   * Everything a verb may await is answered within this turn of the event loop. If the loop turns while the transaction is open,
+   * a verb waits for something else, perhaps for this very transaction: fail instead of hanging.
+   */
+  async #guarded(units: readonly Unit[], tx: SqliteTx): Promise<unknown[][]> {
+    const calls = groupByVerb(units);
+    let alarm: NodeJS.Immediate | undefined;
+    const turned = new Promise<never>((_resolve, reject) => {
+      alarm = setImmediate(() => reject(foreignAwait(calls.map((call) => call.verb.name).join(', '))));
+    });
+    try {
+      return await Promise.race([this.#run(calls, units.length, tx), turned]);
+    } finally {
+      clearImmediate(alarm);
+    }
+  }
+
+  async #run(calls: ReturnType<typeof groupByVerb>, unitCount: number, tx: SqliteTx): Promise<unknown[][]> {
+    const answers = await runCalls(calls, unitCount, (call) => call.verb.run(tx, call.items));
+    await this.#hook(tx);
+    return answers;
+  }
+
+  /** SQLite rolls back by itself on some errors, such as a full disk; whoever shared the transaction must then be told the same. */
+  #afterError(error: unknown): unknown {
+    const connection = this.#writer.connection;
+    const rolledBackByItself = !connection.inTransaction;
+    if (!rolledBackByItself) connection.exec('rollback');
+    const translated = storageError(error);
+    if (translated) return translated;
+    if (rolledBackByItself) return new AppError('unavailable', 'the database ended the transaction by itself', { cause: error });
+    return error;
+  }
+}
+
+/** Prepared statements of one connection, cached by query (hot) and by text (cold). */
+class Statements {
+  readonly connection: Connection;
+  readonly #hot = new Map<HotQuery<never, unknown>, Prepared>();
+  readonly #cold = new Map<string, Statement>();
+
+  constructor(connection: Connection) {
+    this.connection = connection;
+  }
+
+  hot<P extends Record<string, unknown>>(query: HotQuery<P, unknown>, params: P): Bound {
+    const key = query as unknown as HotQuery<never, unknown>;
+    let prepared = this.#hot.get(key);
+    if (!prepared) {
+      const compiled = query.compile(sqliteDialect);
+      prepared = { statement: this.connection.prepare(compiled.sql), slots: compiled.parameters };
+      this.#hot.set(key, prepared);
+    }
+    return bind(prepared.statement, bindHot(prepared.slots, params));
+  }
+
+  cold(query: Compilable | RawBuilder<unknown>): Bound {
+    const compiled: CompiledQuery = compileWith(sqliteDialect, query);
+    let statement = this.#cold.get(compiled.sql);
+    if (!statement) {
+      statement = this.connection.prepare(compiled.sql);
+      if (this.#cold.size > 500) this.#cold.clear();
+      this.#cold.set(compiled.sql, statement);
+    }
+    return bind(statement, compiled.parameters.map(encode));
+  }
+}
+
+interface Prepared {
+  readonly statement: Statement;
+  readonly slots: readonly unknown[];
+}
+
+interface Bound {
+  all(): unknown[];
+  run(): number;
+}
+
+function bind(statement: Statement, values: unknown[]): Bound {
+  return {
+    all: () => (statement.reader ? statement.all(values) : (statement.run(values), [])),
+    run: () => (statement.reader ? statement.all(values).length : statement.run(values).changes),
+  };
+}
+
+function bindHot(slots: readonly unknown[], params: Record<string, unknown>): unknown[] {
+  let lastArray: unknown;
+  let lastText = '';
+  return slots.map((slot) => {
+    const value = slot instanceof Param ? params[slot.name] : slot;
+    if (!Array.isArray(value)) return encode(value);
+    if (value !== lastArray) {
+      lastArray = value;
+      lastText = JSON.stringify(value);
+    }
+    return lastText;
+  });
+}
+
+/** Booleans become 0 and 1; `undefined` is a mistake that would silently become null. */
+function encode(value: unknown): unknown {
+  if (typeof value === 'boolean') return value ? 1 : 0;
+  if (value === undefined) throw new TypeError('a statement parameter is undefined; write null on purpose');
+  if (value !== null && typeof value === 'object' && !Buffer.isBuffer(value)) return JSON.stringify(value);
+  return value;
+}
+
+class SqliteTx implements Tx {
+  readonly dialect = sqliteDialect;
+  readonly now: number;
+  readonly afterwards: (() => void)[] = [];
+  over = false;
+  readonly #statements: Statements;
+  readonly #block: { next: number; end: number };
+
+  constructor(statements: Statements, now: number, block: { next: number; end: number }) {
+    this.#statements = statements;
+    this.now = now;
+    this.#block = block;
+  }
+
+  async all<P extends Record<string, unknown>, R>(query: HotQuery<P, R>, params: P): Promise<R[]> {
+    this.#check();
+    return this.#statements.hot(query, params).all() as R[];
+  }
+
+  async run<P extends Record<string, unknown>>(query: HotQuery<P, unknown>, params: P): Promise<number> {
+    this.#check();
+    return this.#statements.hot(query, params).run();
+  }
+
+  async fetch<R>(query: Compilable<R> | RawBuilder<R>): Promise<R[]> {
+    this.#check();
+    return this.#statements.cold(query).all() as R[];
+  }
+
+  async exec(query: Compilable | RawBuilder<unknown>): Promise<number> {
+    this.#check();
+    return this.#statements.cold(query).run();
+  }
+
+  async ids(count: number): Promise<number> {
+    this.#check();
+    if (this.#block.next + count > this.#block.end) {
+      const size = Math.max(ID_BLOCK, count);
+      const row = this.#statements.connection
+        .prepare('update id_block set next = next + ? where name = ? returning next - ? as first')
+        .get(size, 'all', size) as { first: number };
+      this.#block.next = row.first;
+      this.#block.end = row.first + size;
+    }
+    const first = this.#block.next;
+    this.#block.next += count;
+    return first;
+  }
+
+  afterCommit(action: () => void): void {
+    this.afterwards.push(action);
+  }
+
+  #check(): void {
+    if (this.over) throw new Error('the transaction is over');
+  }
+}
+
+function openConnection(path: string, readonly: boolean): Connection {
+  const connection = new Database(path, { readonly, timeout: 5_000 });
+  if (!readonly) {
+    connection.pragma('journal_mode = WAL');
+    connection.pragma('synchronous = FULL');
+    connection.pragma(`wal_autocheckpoint = ${WAL_PAGES}`);
+    connection.pragma(`journal_size_limit = ${WAL_LIMIT_BYTES}`);
+    connection.pragma('foreign_keys = on');
+  }
+  connection.pragma('cache_size = -32768');
+  return connection;
+}
+
+function idKey(connection: Connection): Buffer {
+  connection.prepare('insert into meta (key, value) values (?, ?) on conflict do nothing').run('id_key', randomBytes(16).toString('hex'));
+  const row = connection.prepare('select value from meta where key = ?').get('id_key') as { value: string };
+  return Buffer.from(row.value, 'hex');
+}
+
+function storageError(error: unknown): AppError | undefined {
+  const code = error instanceof Error && 'code' in error ? String(error.code) : '';
+  if (code === 'SQLITE_FULL') return new AppError('storage_full', 'the disk is full: nothing was stored', { cause: error });
+  if (code.startsWith('SQLITE_IOERR') || code.startsWith('SQLITE_BUSY') || code === 'SQLITE_READONLY') {
+    return new AppError('unavailable', `the database cannot be written right now (${code})`, { cause: error });
+  }
+  return undefined;
+}
+
+function fileBytes(path: string): number {
+  try {
+    return statSync(path).size;
+  } catch {
+    return 0;
+  }
+}

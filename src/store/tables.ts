@@ -1,0 +1,295 @@
+/** Row types of every table (migrations hold the truth). Times: epoch milliseconds. `Json` columns hold JSON text. */
+type Json = string;
+type Flag = number;
+
+export interface TaskTable {
+  id: number;
+  template: string;
+  runtime: string;
+  /** `pool/runtime`, or `@agent/runtime` for a task pinned to one agent. */
+  queue: string;
+  labels: Json | null;
+  status: string;
+  /** 0 high, 1 normal, 2 low. */
+  priority: number;
+  run_at: number;
+  args: Json;
+  /** Scope and key, unique; see tasks/create.ts. */
+  idempotency: string | null;
+  payload_digest: string | null;
+  session_key: string | null;
+  flow_id: number | null;
+  source: string;
+  scope_kind: string;
+  label: string | null;
+  parent_id: number | null;
+  notify_policy: string;
+  delivery_status: string;
+  generation: number;
+  attempt: number;
+  max_attempts: number;
+  /** Retry policy, null for the default. */
+  retry: Json | null;
+  timeout_ms: number;
+  expires_at: number | null;
+  run_id: number | null;
+  cancel_requested_at: number | null;
+  progress: Json | null;
+  checkpoint: Json | null;
+  question: Json | null;
+  summary: string | null;
+  outputs: Json | null;
+  error: string | null;
+  error_class: string | null;
+  reason: string | null;
+  created_at: number;
+  started_at: number | null;
+  ended_at: number | null;
+  last_event_at: number;
+  cleanup_after: number | null;
+}
+
+export interface RunTable {
+  id: number;
+  task_id: number;
+  generation: number;
+  attempt: number;
+  agent_id: string;
+  instance_id: string;
+  lease_token: string;
+  /** Null once the run has ended. */
+  lease_until: number | null;
+  /** Past this the server itself times the run out. */
+  deadline_at: number;
+  claimed_at: number;
+  started_at: number | null;
+  ended_at: number | null;
+  outcome: string | null;
+  error_class: string | null;
+  error: string | null;
+  exit_code: number | null;
+  signal: string | null;
+}
+
+export interface EventTable {
+  task_id: number;
+  run_id: number;
+  seq: number;
+  type: string;
+  at: number;
+  data: Json | null;
+}
+
+export interface FlowTable {
+  id: number;
+  owner_session_key: string;
+  status: string;
+  revision: number;
+  route: Json | null;
+  goal: string;
+  notify_policy: string;
+  wait_target: string | null;
+  blocked_task_id: number | null;
+  blocked_summary: string | null;
+  outputs: Json | null;
+  cancel_requested_at: number | null;
+  created_at: number;
+  updated_at: number;
+  ended_at: number | null;
+}
+
+export interface SessionTable {
+  session_key: string;
+  route: Json;
+  lang: string | null;
+  notify_policy: string | null;
+  created_at: number;
+  last_message_at: number;
+}
+
+export interface PersonTable {
+  id: number;
+  channel: string;
+  account: string;
+  user_id: string;
+  name: string | null;
+  role: string;
+  paired_at: number;
+  paired_by: string;
+  revoked_at: number | null;
+}
+
+export interface PairingTable {
+  id: number;
+  channel: string;
+  account: string;
+  user_id: string;
+  name: string | null;
+  route: Json;
+  code_hash: string;
+  created_at: number;
+  expires_at: number;
+}
+
+export interface GroupAccessTable {
+  channel: string;
+  account: string;
+  chat: string;
+  allowed_at: number;
+  allowed_by: string;
+}
+
+export interface InboxTable {
+  id: number;
+  channel: string;
+  account: string;
+  identity: string;
+  kind: string;
+  route: Json;
+  sender_id: string | null;
+  sender_name: string | null;
+  text: string;
+  addressed: Flag;
+  sent_at: number | null;
+  received_at: number;
+  status: string;
+  attempts: number;
+  session_key: string | null;
+  reason: string | null;
+  done_at: number | null;
+}
+
+export interface FollowupTable {
+  id: number;
+  inbox_id: number;
+  session_key: string;
+  route: Json;
+  user_id: string;
+  template: string;
+  args: Json;
+  status: string;
+  reason: string | null;
+  flow_id: number | null;
+  created_at: number;
+  done_at: number | null;
+}
+
+export interface OutboxTable {
+  id: number;
+  channel: string;
+  account: string;
+  chat: string;
+  route: Json;
+  session_key: string | null;
+  kind: string;
+  text: string;
+  status: string;
+  task_id: number | null;
+  flow_id: number | null;
+  dedupe_key: string | null;
+  /** An earlier call may have reached the platform, and the platform would show it again: the text says so. */
+  maybe_repeat: Flag;
+  /** Verbatim repeats after lost answers, on platforms that drop a repeat. */
+  safe_repeats: number;
+  /** Leases so far; the number of the current one is the sender's fence. */
+  attempts: number;
+  next_at: number;
+  /** A try that fails after this is the last. */
+  give_up_at: number;
+  lease_until: number | null;
+  parts_sent: number;
+  platform_ids: Json | null;
+  error: string | null;
+  created_at: number;
+  sent_at: number | null;
+}
+
+export interface ChatHoldTable {
+  channel: string;
+  account: string;
+  chat: string;
+  until: number | null;
+  unreachable_since: number | null;
+  reason: string | null;
+}
+
+export interface AgentTable {
+  agent_id: string;
+  instance_id: string;
+  boot_id: string;
+  version: string;
+  host: string;
+  pools: Json;
+  labels: Json;
+  runtimes: Json;
+  concurrency: number;
+  load: number | null;
+  registered_at: number;
+  last_seen_at: number;
+  offline_at: number | null;
+}
+
+export interface AgentTokenTable {
+  id: number;
+  token_hash: string;
+  agent_id: string;
+  pools: Json;
+  labels: Json;
+  created_at: number;
+  revoked_at: number | null;
+}
+
+export interface ChannelStateTable {
+  channel: string;
+  account: string;
+  key: string;
+  value: Json;
+}
+
+export interface NamedLeaseTable {
+  name: string;
+  holder: string;
+  until: number;
+  epoch: number;
+}
+
+export interface LoginTable {
+  token_hash: string;
+  kind: string;
+  user_id: string;
+  name: string;
+  created_at: number;
+  expires_at: number;
+}
+
+export interface AuditTable {
+  id: number;
+  at: number;
+  actor: string;
+  action: string;
+  target: string;
+  data: Json | null;
+}
+
+export interface Tables {
+  meta: { key: string; value: string };
+  id_block: { name: string; next: number };
+  task: TaskTable;
+  run: RunTable;
+  event: EventTable;
+  flow: FlowTable;
+  session: SessionTable;
+  person: PersonTable;
+  pairing: PairingTable;
+  group_access: GroupAccessTable;
+  inbox: InboxTable;
+  followup: FollowupTable;
+  outbox: OutboxTable;
+  chat_hold: ChatHoldTable;
+  agent: AgentTable;
+  agent_token: AgentTokenTable;
+  channel_state: ChannelStateTable;
+  named_lease: NamedLeaseTable;
+  login: LoginTable;
+  audit: AuditTable;
+}

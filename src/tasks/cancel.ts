@@ -1,0 +1,100 @@
+import type { Tx, Verb } from '../store/tx.ts';
+import { applyTransitions, insertEvents, requestCancel, type TaskHead, taskHeads } from './queries.ts';
+import { allows, isFinal, isHeld, type TaskState } from './states.ts';
+import type { Emit, TaskEvent, TaskRef } from './task.ts';
+import { RETENTION_MS, refOf } from './transition.ts';
+
+export interface TaskOrder {
+  id: number;
+  /** Who asked; kept in the event. */
+  by: string;
+}
+
+export type CancelAnswer =
+  /** Not on an agent: over at once. */
+  | { result: 'cancelled' }
+  /** On an agent: told to stop; the end follows within the grace. */
+  | { result: 'requested' }
+  | { result: 'already'; status: TaskState }
+  | { result: 'unknown' };
+
+export function cancelTasksVerb(emit: Emit<TaskEvent>): Verb<TaskOrder, CancelAnswer> {
+  return { name: 'task.cancel', rank: 60, run: (tx, items) => cancelTasks(tx, items, emit) };
+}
+
+/** Cancels what waits, asks for the cancel of what runs. The intent is stored and sticky: nothing of the task is queued again. */
+export async function cancelTasks(tx: Tx, orders: readonly TaskOrder[], emit: Emit<TaskEvent>): Promise<CancelAnswer[]> {
+  const heads = await headsOf(tx, orders);
+  const idle = unique(orders, heads).filter(({ head }) => allows('cancel', head.status as TaskState));
+  const held = unique(orders, heads).filter(({ head }) => isHeld(head.status as TaskState) && head.cancel_requested_at === null);
+  await settle(tx, idle.map(({ head }) => head), { to: 'cancelled', reason: 'cancel_requested', cancelRequestedAt: tx.now }, emit);
+  if (held.length > 0) await request(tx, held, emit);
+  await record(tx, [...idle, ...held], 'cancel_requested');
+  return orders.map(({ id }) => cancelAnswer(heads.get(id)));
+}
+
+function cancelAnswer(head: TaskHead | undefined): CancelAnswer {
+  if (!head) return { result: 'unknown' };
+  const status = head.status as TaskState;
+  if (isFinal(status)) return { result: 'already', status };
+  return { result: isHeld(status) ? 'requested' : 'cancelled' };
+}
+
+async function request(tx: Tx, held: readonly { head: TaskHead }[], emit: Emit<TaskEvent>): Promise<void> {
+  await tx.run(requestCancel, { rows: held.map(({ head }) => [head.id]), now: tx.now });
+  emit(tx, held.map(({ head }) => ({ type: 'task.cancel_requested', runId: head.run_id!, agentId: head.agent_id!, ...headRef(head) })));
+}
+
+/** The transition of tasks that no agent holds. */
+export async function settle(
+  tx: Tx,
+  heads: readonly TaskHead[],
+  change: { to: 'cancelled' | 'failed'; reason: string; error?: string; cancelRequestedAt?: number },
+  emit: Emit<TaskEvent>,
+): Promise<void> {
+  if (heads.length === 0) return;
+  const rows = heads.map((head) => [
+    head.id, head.status, null, change.to, null, null, head.attempt, head.generation, change.cancelRequestedAt ?? head.cancel_requested_at,
+    head.started_at, tx.now, null, null, change.error ?? null, null, change.reason, null, tx.now + RETENTION_MS,
+    head.session_key === null || head.notify_policy === 'silent' ? 'not_applicable' : 'session_queued',
+  ]);
+  const applied = new Set((await tx.all(applyTransitions, { rows, now: tx.now })).map((row) => row.id));
+  for (const head of heads) {
+    if (!applied.has(head.id)) continue;
+    const end = {
+      summary: null, error: change.error ?? null, errorClass: null, reason: change.reason, attempt: head.attempt,
+      tookMs: Math.max(0, tx.now - head.created_at), finishedBeforeCancel: false,
+    };
+    emit(tx, [
+      { type: 'task.state', from: head.status as TaskState, to: change.to, reason: change.reason, ...headRef(head) },
+      { type: 'task.ended', state: change.to, end, ...headRef(head) },
+    ]);
+  }
+}
+
+export async function headsOf(tx: Tx, orders: readonly { id: number }[]): Promise<Map<number, TaskHead>> {
+  const rows = [...new Set(orders.map(({ id }) => id))].map((id) => [id]);
+  return new Map((await tx.all(taskHeads, { rows })).map((head) => [head.id, head]));
+}
+
+/** Each task once, with the first order for it. */
+export function unique<O extends { id: number }>(orders: readonly O[], heads: Map<number, TaskHead>): { order: O; head: TaskHead }[] {
+  const seen = new Set<number>();
+  return orders.flatMap((order) => {
+    const head = heads.get(order.id);
+    if (!head || seen.has(order.id)) return [];
+    seen.add(order.id);
+    return [{ order, head }];
+  });
+}
+
+/** The server's own events of a task (not of a run): run 0, an id of their own as seq. */
+export async function record(tx: Tx, items: readonly { order: TaskOrder; head: TaskHead }[], type: string): Promise<void> {
+  if (items.length === 0) return;
+  const first = await tx.ids(items.length);
+  await tx.run(insertEvents, { rows: items.map(({ order, head }, index) => [head.id, 0, first + index, type, tx.now, { by: order.by }]) });
+}
+
+export function headRef(head: TaskHead): TaskRef {
+  return refOf({ ...head, task_id: head.id });
+}

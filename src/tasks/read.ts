@@ -1,0 +1,131 @@
+import type { IdCodec } from '../ids.ts';
+import type { EventTable, RunTable, TaskTable } from '../store/tables.ts';
+import type { Reader } from '../store/tx.ts';
+import { selectEvents, selectRuns, selectTasks, selectTasksById, type TaskFilter } from './queries.ts';
+import type { ErrorClass } from './run-words.ts';
+import { type DeliveryStatus, type NotifyPolicy, PRIORITIES, type TaskSource, type TaskState } from './states.ts';
+import type { RunRecord, TaskRecord } from './task.ts';
+
+/** Tasks as the outside sees them. */
+export async function listTasks(reader: Reader, ids: IdCodec, filter: TaskFilter): Promise<TaskRecord[]> {
+  return withRuns(reader, ids, await selectTasks(reader, filter));
+}
+
+export async function getTask(reader: Reader, ids: IdCodec, id: number): Promise<TaskRecord | undefined> {
+  return (await withRuns(reader, ids, await selectTasksById(reader, [id])))[0];
+}
+
+async function withRuns(reader: Reader, ids: IdCodec, tasks: readonly TaskTable[]): Promise<TaskRecord[]> {
+  const runs = await selectRuns(reader, tasks.map((task) => task.id));
+  return tasks.map((task) => taskRecord(task, runs.filter((run) => run.task_id === task.id), ids));
+}
+
+export interface TaskEventRecord {
+  type: string;
+  at: number;
+  runId?: string;
+  seq: number;
+  data: unknown;
+}
+
+export async function taskEvents(reader: Reader, ids: IdCodec, id: number): Promise<TaskEventRecord[]> {
+  return (await selectEvents(reader, id, null)).map((event) => ({
+    type: event.type,
+    at: event.at,
+    ...(event.run_id === 0 ? {} : { runId: ids.encode(event.run_id) }),
+    seq: event.seq,
+    data: json(event.data),
+  }));
+}
+
+export interface LogChunk {
+  runId: string;
+  stream: 'stdout' | 'stderr';
+  text: string;
+  at: number;
+}
+
+/** What the runs of a task printed, in order. */
+export async function taskLogs(reader: Reader, ids: IdCodec, id: number): Promise<LogChunk[]> {
+  const events = await selectEvents(reader, id, ['log']);
+  const ordered = events.sort((a, b) => a.run_id - b.run_id || a.seq - b.seq);
+  return ordered.map((event: EventTable) => {
+    const data = json(event.data) as { stream: 'stdout' | 'stderr'; text: string };
+    return { runId: ids.encode(event.run_id), stream: data.stream, text: data.text, at: event.at };
+  });
+}
+
+function taskRecord(task: TaskTable, runs: readonly RunTable[], ids: IdCodec): TaskRecord {
+  const succeeded = task.status === 'succeeded';
+  return {
+    taskId: ids.encode(task.id),
+    status: task.status as TaskState,
+    attempt: task.attempt,
+    maxAttempts: task.max_attempts,
+    generation: task.generation,
+    template: task.template,
+    args: json(task.args) as TaskRecord['args'],
+    priority: PRIORITIES[task.priority]!,
+    ...placeOf(task.queue),
+    ...(succeeded ? { result: { summary: task.summary, outputs: (json(task.outputs) as Record<string, string> | null) ?? {} } } : {}),
+    source: task.source as TaskSource,
+    scopeKind: task.scope_kind as TaskRecord['scopeKind'],
+    runAt: task.run_at,
+    createdAt: task.created_at,
+    lastEventAt: task.last_event_at,
+    notifyPolicy: task.notify_policy as NotifyPolicy,
+    deliveryStatus: task.delivery_status as DeliveryStatus,
+    ...present({
+      error: task.error,
+      errorClass: task.error_class as ErrorClass | null,
+      reason: task.reason,
+      label: task.label,
+      parentTaskId: task.parent_id === null ? null : ids.encode(task.parent_id),
+      startedAt: task.started_at,
+      endedAt: task.ended_at,
+      cleanupAfter: task.cleanup_after,
+      cancelRequestedAt: task.cancel_requested_at,
+      progress: json(task.progress) as TaskRecord['progress'] | null,
+      question: json(task.question) as TaskRecord['question'] | null,
+      summary: task.summary,
+      sessionKey: task.session_key,
+      flowId: task.flow_id === null ? null : ids.encode(task.flow_id),
+    }),
+    runs: runs.map((run) => runRecord(run, ids)),
+  };
+}
+
+function placeOf(queue: string): { pool: string; agent?: string } {
+  const place = queue.slice(0, queue.indexOf('/'));
+  return place.startsWith('@') ? { pool: '', agent: place.slice(1) } : { pool: place };
+}
+
+function runRecord(run: RunTable, ids: IdCodec): RunRecord {
+  return {
+    runId: ids.encode(run.id),
+    attempt: run.attempt,
+    generation: run.generation,
+    agentId: run.agent_id,
+    claimedAt: run.claimed_at,
+    ...present({
+      startedAt: run.started_at,
+      endedAt: run.ended_at,
+      outcome: run.outcome,
+      errorClass: run.error_class as ErrorClass | null,
+      error: run.error,
+      exitCode: run.exit_code,
+      signal: run.signal,
+    }),
+  };
+}
+
+type Present<T> = { [K in keyof T]?: NonNullable<T[K]> };
+
+/** Leaves out what is null. */
+function present<T extends Record<string, unknown>>(fields: T): Present<T> {
+  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== null && value !== undefined)) as Present<T>;
+}
+
+function json(text: string | null): unknown {
+  return text === null ? null : JSON.parse(text);
+}

@@ -1,0 +1,177 @@
+import type { Tx, Verb } from '../store/tx.ts';
+import { decide, type RunEnd } from './decide.ts';
+import { type HeldRun, insertEvents, markRunning, runsById, startRuns, storeProgress } from './queries.ts';
+import type { ErrorClass } from './run-words.ts';
+import type { Emit, RetryPolicy, TaskEvent } from './task.ts';
+import { endHeldRuns, NO_RESULT, refOf, type RunEnding, type RunResult } from './transition.ts';
+
+/** What a run says about itself. Texts are bounded by whoever lets them in. */
+export type RunNews =
+  | { type: 'started' }
+  | { type: 'progress'; percent?: number; message?: string }
+  | { type: 'log'; stream: 'stdout' | 'stderr'; text: string; offset: number }
+  | { type: 'checkpoint'; data: unknown }
+  | { type: 'output'; key: string; value: string }
+  | { type: 'needs_input'; prompt: string; options?: string[] }
+  | { type: 'blocked'; summary: string }
+  | { type: 'succeeded'; summary: string; outputs?: Record<string, string>; exitCode?: number }
+  | { type: 'failed'; errorClass: ErrorClass; error: string; summary?: string; retryAfterMs?: number; exitCode?: number; signal?: string }
+  | { type: 'timed_out'; summary?: string }
+  | { type: 'cancelled'; summary?: string }
+  | { type: 'released' };
+
+export interface RunReport {
+  /** The authenticated agent; another agent's run is out of its reach. */
+  agentId: string;
+  runId: number;
+  leaseToken: string;
+  /** (runId, seq) is applied once, whatever the order. */
+  seq: number;
+  news: RunNews;
+}
+
+export type ReportOutcome = { result: 'accepted' | 'duplicate' } | { result: 'lease_lost' | 'rejected'; reason: string };
+
+const TERMINAL = new Set<RunNews['type']>(['needs_input', 'blocked', 'succeeded', 'failed', 'timed_out', 'cancelled', 'released']);
+
+/**
+ * Applies reports of runs. A report whose fence has moved on changes no state: it is answered `lease_lost` and kept as an event.
+ * `started` and a terminal report of one run in one batch are one write.
+ */
+export function reportRunsVerb(emit: Emit<TaskEvent>): Verb<RunReport, ReportOutcome> {
+  return { name: 'task.report', rank: 10, run: (tx, items) => reportRuns(tx, items, emit) };
+}
+
+export async function reportRuns(tx: Tx, reports: readonly RunReport[], emit: Emit<TaskEvent>): Promise<ReportOutcome[]> {
+  const ids = [...new Set(reports.map((report) => report.runId))];
+  const runs = new Map((await tx.all(runsById, { rows: ids.map((id) => [id]) })).map((run) => [run.run_id, run]));
+  const verdicts = reports.map((report) => judge(report, runs.get(report.runId)));
+  const fresh = await storeReports(tx, reports, verdicts, runs);
+  const folded = new Map<number, Folded>();
+  for (const [index, report] of reports.entries()) {
+    if (verdicts[index] !== null || !fresh.has(key(report))) continue;
+    fold(folded, runs.get(report.runId)!, report.news);
+  }
+  await apply(tx, folded, emit);
+  return reports.map((report, index) => verdicts[index] ?? { result: fresh.has(key(report)) ? 'accepted' : 'duplicate' });
+}
+
+const key = (report: RunReport) => `${report.runId}/${report.seq}`;
+
+/** Null: the report may change state. */
+function judge(report: RunReport, run: HeldRun | undefined): ReportOutcome | null {
+  if (!run || run.agent_id !== report.agentId) return { result: 'rejected', reason: 'there is no such run of this agent' };
+  if (run.lease_token !== report.leaseToken) return { result: 'rejected', reason: 'the lease token is not the one of this run' };
+  if (run.current_run !== run.run_id || run.run_ended_at !== null) {
+    return { result: 'lease_lost', reason: run.run_ended_at === null ? 'the task was given to another run' : 'the run is over' };
+  }
+  return null;
+}
+
+async function storeReports(tx: Tx, reports: readonly RunReport[], verdicts: (ReportOutcome | null)[], runs: Map<number, HeldRun>): Promise<Set<string>> {
+  const rows: unknown[][] = [];
+  for (const [index, report] of reports.entries()) {
+    const verdict = verdicts[index];
+    if (verdict?.result === 'rejected') continue;
+    const { type, ...data } = report.news;
+    const late = verdict ? `late_${type}` : type;
+    rows.push([runs.get(report.runId)!.task_id, report.runId, report.seq, late, tx.now, eventData(type, data)]);
+  }
+  const stored = await tx.all(insertEvents, { rows });
+  return new Set(stored.map((row) => `${row.run_id}/${row.seq}`));
+}
+
+/** Long results live on the task; the event keeps what tells the story. */
+function eventData(type: RunNews['type'], data: Record<string, unknown>): unknown {
+  if (type === 'succeeded' || type === 'checkpoint') return 'exitCode' in data ? { exitCode: data.exitCode } : null;
+  return Object.keys(data).length === 0 ? null : data;
+}
+
+/** The news of one run in one batch, joined. */
+interface Folded {
+  run: HeldRun;
+  started: boolean;
+  progress: { percent: number | null; message: string | null } | null;
+  checkpoint: unknown;
+  outputs: Record<string, string> | null;
+  end: RunNews | null;
+}
+
+function fold(into: Map<number, Folded>, run: HeldRun, news: RunNews): void {
+  let entry = into.get(run.run_id);
+  if (!entry) into.set(run.run_id, (entry = { run, started: false, progress: null, checkpoint: null, outputs: null, end: null }));
+  if (news.type === 'started') entry.started = true;
+  else if (news.type === 'progress') entry.progress = { percent: news.percent ?? null, message: news.message ?? null };
+  else if (news.type === 'checkpoint') entry.checkpoint = news.data ?? null;
+  else if (news.type === 'output') entry.outputs = { ...entry.outputs, [news.key]: news.value };
+  else if (TERMINAL.has(news.type)) entry.end ??= news;
+}
+
+async function apply(tx: Tx, folded: Map<number, Folded>, emit: Emit<TaskEvent>): Promise<void> {
+  const all = [...folded.values()];
+  const news = all.filter((entry) => entry.progress !== null || entry.checkpoint !== null || (entry.outputs !== null && entry.end === null));
+  if (news.length > 0) await applyProgress(tx, news, emit);
+  const started = all.filter((entry) => entry.started && entry.end === null && entry.run.status === 'leased');
+  if (started.length > 0) await applyStarts(tx, started, emit);
+  await endHeldRuns(tx, all.filter((entry) => entry.end !== null).map(endingOf), emit);
+}
+
+async function applyStarts(tx: Tx, started: readonly Folded[], emit: Emit<TaskEvent>): Promise<void> {
+  await tx.all(markRunning, { rows: started.map(({ run }) => [run.task_id, run.run_id]), now: tx.now });
+  await tx.run(startRuns, { rows: started.map(({ run }) => [run.run_id]), now: tx.now });
+  emit(tx, started.map(({ run }) => ({ type: 'task.state', from: 'leased', to: 'running', reason: null, ...refOf(run) })));
+}
+
+async function applyProgress(tx: Tx, news: readonly Folded[], emit: Emit<TaskEvent>): Promise<void> {
+  const rows = news.map(({ run, progress, checkpoint, outputs }) => [run.task_id, run.run_id, progress, checkpoint, outputs]);
+  await tx.run(storeProgress, { rows, now: tx.now });
+  const told = news.filter((entry) => entry.progress !== null);
+  emit(tx, told.map(({ run, progress }) => ({ type: 'task.progress', ...progress!, ...refOf(run) })));
+}
+
+function endingOf({ run, started, outputs, end }: Folded): RunEnding {
+  const { runEnd, result } = describe(end!, outputs);
+  // A program whose end is reported has run, also where its `started` report was lost.
+  const ran = started || run.status === 'running' || (end!.type !== 'released' && end!.type !== 'cancelled');
+  const attempt = run.status === 'leased' && ran ? run.attempt + 1 : run.attempt;
+  const decision = decide(runEnd, {
+    attempt,
+    maxAttempts: run.max_attempts,
+    retry: run.retry === null ? null : (JSON.parse(run.retry) as RetryPolicy),
+    cancelRequested: run.cancel_requested_at !== null,
+  });
+  return { run, decision, result, started: ran };
+}
+
+function describe(end: RunNews, outputs: Record<string, string> | null): { runEnd: RunEnd; result: RunResult } {
+  const result: RunResult = { ...NO_RESULT, outputs };
+  switch (end.type) {
+    case 'succeeded':
+      return {
+        runEnd: { outcome: 'succeeded' },
+        result: { ...result, summary: end.summary, outputs: end.outputs || outputs ? { ...outputs, ...end.outputs } : null, exitCode: end.exitCode ?? null },
+      };
+    case 'failed':
+      return {
+        runEnd: { outcome: 'failed', errorClass: end.errorClass, retryAfterMs: end.retryAfterMs ?? null },
+        result: {
+          ...result,
+          summary: end.summary ?? null,
+          error: end.error,
+          errorClass: end.errorClass,
+          exitCode: end.exitCode ?? null,
+          signal: end.signal ?? null,
+        },
+      };
+    case 'needs_input':
+      return { runEnd: { outcome: 'needs_input' }, result: { ...result, question: { prompt: end.prompt, options: end.options ?? [] } } };
+    case 'blocked':
+      return { runEnd: { outcome: 'blocked' }, result: { ...result, summary: end.summary } };
+    case 'timed_out':
+      return { runEnd: { outcome: 'timed_out' }, result: { ...result, summary: end.summary ?? null, error: 'the time limit of the run was reached' } };
+    case 'cancelled':
+      return { runEnd: { outcome: 'cancelled' }, result: { ...result, summary: end.summary ?? null } };
+    default:
+      return { runEnd: { outcome: 'released' }, result };
+  }
+}

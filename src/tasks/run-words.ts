@@ -1,0 +1,10 @@
+/** Words that the task engine shares with the agent protocol without knowing the wire. */
+export const ERROR_CLASSES = ['transient', 'rate_limited', 'permanent'] as const;
+export type ErrorClass = (typeof ERROR_CLASSES)[number];
+
+/** A checked argument value. */
+export type ArgValue = string | number | boolean;
+
+/** What became of one run. */
+export const RUN_OUTCOMES = ['succeeded', 'failed', 'timed_out', 'cancelled', 'lost', 'released', 'blocked', 'needs_input'] as const;
+export type RunOutcome = (typeof RUN_OUTCOMES)[number];

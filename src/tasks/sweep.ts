@@ -1,0 +1,66 @@
+import type { Tx } from '../store/tx.ts';
+import { headsOf, settle } from './cancel.ts';
+import { decide, type RunEnd } from './decide.ts';
+import { expiredTasks, extendLeases, type HeldRun, insertEvents, overdueRuns, runsOfOtherInstances, runsPastDeadline, runsToCancel } from './queries.ts';
+import type { Emit, RetryPolicy, TaskEvent } from './task.ts';
+import { endHeldRuns, NO_RESULT, type RunResult } from './transition.ts';
+
+/** One sweep handles at most this many of each kind, so that a flood does not hold the store; the next sweep follows at once. */
+const BATCH = 500;
+
+export interface SweepCounts {
+  lost: number;
+  timedOut: number;
+  cancelled: number;
+  expired: number;
+}
+
+/** What time alone decides: expired leases, runs past their deadline, cancels past the grace, tasks past their time to live. */
+export async function sweep(tx: Tx, options: { cancelGraceMs: number }, emit: Emit<TaskEvent>): Promise<SweepCounts> {
+  const lost = await endRuns(tx, await tx.all(overdueRuns, { now: tx.now, limit: BATCH }), 'lost', emit);
+  const timedOut = await endRuns(tx, await tx.all(runsPastDeadline, { now: tx.now, limit: BATCH }), 'timed_out', emit);
+  const late = await tx.all(runsToCancel, { before: tx.now - options.cancelGraceMs, limit: BATCH });
+  const cancelled = await endRuns(tx, late, 'cancelled', emit);
+  const old = await tx.all(expiredTasks, { now: tx.now, limit: BATCH });
+  const heads = await headsOf(tx, old);
+  await settle(tx, [...heads.values()], { to: 'failed', reason: 'expired', error: 'nobody took it before its time to live was over' }, emit);
+  return { lost, timedOut, cancelled, expired: heads.size };
+}
+
+/** A newer instance of the agent is there: what its predecessors held is re-queued at once. */
+export async function loseOtherInstances(tx: Tx, agentId: string, instanceId: string, emit: Emit<TaskEvent>): Promise<number> {
+  return endRuns(tx, await tx.all(runsOfOtherInstances, { agent: agentId, instance: instanceId }), 'lost', emit);
+}
+
+/** After a start, an outage or a clock jump nothing expires for one lease time: agents must have had the chance to speak. */
+export async function graceForAll(tx: Tx, leaseMs: number): Promise<number> {
+  const runs = await tx.all(overdueRuns, { now: Number.MAX_SAFE_INTEGER, limit: 1_000_000 });
+  if (runs.length > 0) await tx.run(extendLeases, { rows: runs.map((run) => [run.run_id]), until: tx.now + leaseMs });
+  return runs.length;
+}
+
+const RESULTS: Record<'lost' | 'timed_out' | 'cancelled', RunResult> = {
+  lost: { ...NO_RESULT, error: 'the agent stopped answering', errorClass: 'transient' },
+  timed_out: { ...NO_RESULT, error: 'the time limit of the run was reached and the agent did not say so', errorClass: 'transient' },
+  cancelled: { ...NO_RESULT, error: 'the agent did not confirm the cancel in time' },
+};
+
+async function endRuns(tx: Tx, runs: readonly HeldRun[], outcome: 'lost' | 'timed_out' | 'cancelled', emit: Emit<TaskEvent>): Promise<number> {
+  if (runs.length === 0) return 0;
+  const end: RunEnd = { outcome };
+  const endings = runs.map((run) => ({
+    run,
+    decision: decide(end, {
+      attempt: run.attempt,
+      maxAttempts: run.max_attempts,
+      retry: run.retry === null ? null : (JSON.parse(run.retry) as RetryPolicy),
+      cancelRequested: run.cancel_requested_at !== null,
+    }),
+    result: RESULTS[outcome],
+    started: false,
+  }));
+  const applied = await endHeldRuns(tx, endings, emit);
+  const ended = endings.filter((_, index) => applied[index]);
+  await tx.run(insertEvents, { rows: ended.map(({ run, decision }) => [run.task_id, run.run_id, -2, outcome, tx.now, { to: decision.to }]) });
+  return ended.length;
+}

@@ -1,0 +1,128 @@
+import type { BackoffPolicy } from '../backoff.ts';
+import type { ArgValue, ErrorClass } from './run-words.ts';
+import type { DeliveryStatus, FinalState, NotifyPolicy, Priority, TaskSource, TaskState } from './states.ts';
+
+/** How a task is tried again; `max` counts all executions. */
+export interface RetryPolicy extends BackoffPolicy {
+  max: number;
+}
+
+export const DEFAULT_RETRY: RetryPolicy = { max: 3, baseMs: 1_000, factor: 2, capMs: 300_000, jitter: 0.5 };
+
+/** What is needed to create a task; the template's part is filled in by flows/templates. */
+export interface NewTask {
+  template: string;
+  runtime: string;
+  pool: string;
+  /** Only this agent may run it. */
+  agent: string | null;
+  /** The agent must have all of these. */
+  labels: Record<string, string> | null;
+  args: Record<string, ArgValue>;
+  /** Unique per template and owner. */
+  idempotencyKey: string | null;
+  sessionKey: string | null;
+  flowId: number | null;
+  source: TaskSource;
+  label: string | null;
+  parentTaskId: number | null;
+  /** Null: the default of the source. */
+  notifyPolicy: NotifyPolicy | null;
+  priority: Priority;
+  /** Not before this moment, epoch milliseconds. */
+  runAt: number | null;
+  /** Still queued after this many milliseconds: failed, reason `expired`. */
+  ttlMs: number | null;
+  timeoutMs: number;
+  /** Null: `DEFAULT_RETRY`. */
+  retry: RetryPolicy | null;
+}
+
+export type CreateAnswer =
+  | { result: 'created' | 'existing'; id: number; status: TaskState; flowId: number | null }
+  | { result: 'conflict'; id: number };
+
+/** What subscribers learn, in the transaction that changed the task. */
+export type TaskEvent =
+  | ({ type: 'task.queued'; queue: string; runAt: number } & TaskRef)
+  | ({ type: 'task.state'; from: TaskState; to: TaskState; reason: string | null } & TaskRef)
+  | ({ type: 'task.progress'; percent: number | null; message: string | null } & TaskRef)
+  | ({ type: 'task.blocked'; summary: string; question: boolean } & TaskRef)
+  | ({ type: 'task.cancel_requested'; runId: number; agentId: string } & TaskRef)
+  | ({ type: 'task.reopened' } & TaskRef)
+  | ({ type: 'task.ended'; state: FinalState; end: TaskEnd } & TaskRef);
+
+export interface TaskRef {
+  id: number;
+  template: string;
+  label: string | null;
+  flowId: number | null;
+  sessionKey: string | null;
+  notifyPolicy: NotifyPolicy;
+  generation: number;
+}
+
+export interface TaskEnd {
+  summary: string | null;
+  error: string | null;
+  errorClass: ErrorClass | null;
+  reason: string | null;
+  attempt: number;
+  /** Time of the whole task so far, milliseconds. */
+  tookMs: number;
+  /** A cancel came too late. */
+  finishedBeforeCancel: boolean;
+}
+
+export type Emit<E> = (tx: import('../store/tx.ts').Tx, events: readonly E[]) => void;
+
+export interface TaskRecord {
+  taskId: string;
+  status: TaskState;
+  attempt: number;
+  maxAttempts: number;
+  generation: number;
+  template: string;
+  args: Record<string, ArgValue>;
+  priority: Priority;
+  pool: string;
+  agent?: string;
+  result?: { summary: string | null; outputs: Record<string, string> };
+  error?: string;
+  errorClass?: ErrorClass;
+  reason?: string;
+  source: TaskSource;
+  scopeKind: 'session' | 'system';
+  label?: string;
+  parentTaskId?: string;
+  runAt: number;
+  createdAt: number;
+  startedAt?: number;
+  endedAt?: number;
+  lastEventAt: number;
+  cleanupAfter?: number;
+  cancelRequestedAt?: number;
+  progress?: { percent: number | null; message: string | null };
+  question?: { prompt: string; options: string[] };
+  summary?: string;
+  sessionKey?: string;
+  flowId?: string;
+  notifyPolicy: NotifyPolicy;
+  deliveryStatus: DeliveryStatus;
+  runs: RunRecord[];
+}
+
+export interface RunRecord {
+  runId: string;
+  attempt: number;
+  generation: number;
+  agentId: string;
+  claimedAt: number;
+  startedAt?: number;
+  endedAt?: number;
+  outcome?: string;
+  errorClass?: ErrorClass;
+  error?: string;
+  exitCode?: number;
+  signal?: string;
+}

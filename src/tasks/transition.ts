@@ -1,0 +1,132 @@
+import type { Tx } from '../store/tx.ts';
+import type { Decision } from './decide.ts';
+import { applyTransitions, endRuns, type HeldRun } from './queries.ts';
+import type { ErrorClass } from './run-words.ts';
+import { type FinalState, isFinal, type NotifyPolicy, type TaskState } from './states.ts';
+import type { Emit, TaskEnd, TaskEvent, TaskRef } from './task.ts';
+
+/** Finished tasks are kept this long (retention; pruning is a later room's work). */
+export const RETENTION_MS = 7 * 86_400_000;
+
+/** What a run leaves behind beside its state. */
+export interface RunResult {
+  summary: string | null;
+  outputs: Record<string, string> | null;
+  error: string | null;
+  errorClass: ErrorClass | null;
+  exitCode: number | null;
+  signal: string | null;
+  question: { prompt: string; options: string[] } | null;
+}
+
+export const NO_RESULT: RunResult = { summary: null, outputs: null, error: null, errorClass: null, exitCode: null, signal: null, question: null };
+
+/** The end of one held run and what follows for its task. */
+export interface RunEnding {
+  run: HeldRun;
+  decision: Decision;
+  result: RunResult;
+  /** The agent said that the program ran, though its `started` report may come in the same batch. */
+  started: boolean;
+}
+
+/**
+ * Ends runs: the task's compare-and-set transition, the run row, the events. Answers per ending whether it took effect; false means
+ * that somebody else moved the task on meanwhile, and nothing was changed.
+ */
+export async function endHeldRuns(tx: Tx, endings: readonly RunEnding[], emit: Emit<TaskEvent>): Promise<boolean[]> {
+  if (endings.length === 0) return [];
+  const applied = await tx.all(applyTransitions, { rows: endings.map((ending) => transitionRow(ending, tx.now)), now: tx.now });
+  const won = applied.length === endings.length ? null : new Set(applied.map((row) => row.id));
+  const effective = won ? endings.filter(({ run }) => won.has(run.task_id)) : endings;
+  await tx.run(endRuns, { rows: effective.map((ending) => runRow(ending, tx.now)), now: tx.now });
+  emit(tx, effective.flatMap((ending) => eventsOf(ending, tx.now)));
+  return endings.map(({ run }) => won === null || won.has(run.task_id));
+}
+
+/** Executions after this run: `started` counts it, a refund takes it back. */
+export function attemptsAfter(run: HeldRun, started: boolean, refund: boolean): number {
+  const counted = run.status === 'leased' && started ? run.attempt + 1 : run.attempt;
+  return refund && (run.status === 'running' || started) ? counted - 1 : counted;
+}
+
+function transitionRow({ run, decision, result, started }: RunEnding, now: number): unknown[] {
+  const ended = isFinal(decision.to);
+  const silent = run.session_key === null || run.notify_policy === 'silent';
+  return [
+    run.task_id,
+    run.status,
+    run.run_id,
+    decision.to,
+    null,
+    decision.to === 'queued' ? now + decision.delayMs : null,
+    attemptsAfter(run, started, decision.refund),
+    run.generation,
+    run.cancel_requested_at,
+    run.started_at ?? (started ? now : null),
+    ended ? now : null,
+    result.summary,
+    result.outputs,
+    result.error,
+    result.errorClass,
+    decision.reason,
+    result.question,
+    ended ? now + RETENTION_MS : null,
+    ended ? (silent ? 'not_applicable' : 'session_queued') : null,
+  ];
+}
+
+function runRow({ run, decision, result, started }: RunEnding, now: number): unknown[] {
+  return [
+    run.run_id,
+    run.run_started_at ?? (started ? now : null),
+    decision.outcome,
+    result.errorClass,
+    result.error,
+    result.exitCode,
+    result.signal,
+  ];
+}
+
+function eventsOf({ run, decision, result, started }: RunEnding, now: number): TaskEvent[] {
+  const ref = refOf(run);
+  const events: TaskEvent[] = [{ type: 'task.state', from: run.status as TaskState, to: decision.to, reason: decision.reason, ...ref }];
+  if (isFinal(decision.to)) events.push({ type: 'task.ended', state: decision.to as FinalState, end: endOf(run, decision, result, started, now), ...ref });
+  if (decision.to === 'queued') events.push({ type: 'task.queued', queue: run.queue, runAt: now + decision.delayMs, ...ref });
+  if (decision.to === 'waiting') {
+    events.push({ type: 'task.blocked', summary: result.question?.prompt ?? result.summary ?? '', question: result.question !== null, ...ref });
+  }
+  return events;
+}
+
+function endOf(run: HeldRun, decision: Decision, result: RunResult, started: boolean, now: number): TaskEnd {
+  return {
+    summary: result.summary,
+    error: result.error,
+    errorClass: result.errorClass,
+    reason: decision.reason,
+    attempt: attemptsAfter(run, started, decision.refund),
+    tookMs: Math.max(0, now - run.created_at),
+    finishedBeforeCancel: decision.reason === 'finished_before_cancel',
+  };
+}
+
+export function refOf(row: {
+  task_id: number;
+  template: string;
+  label: string | null;
+  flow_id: number | null;
+  session_key: string | null;
+  notify_policy: string;
+  generation: number;
+}): TaskRef {
+  return {
+    id: row.task_id,
+    template: row.template,
+    label: row.label,
+    flowId: row.flow_id,
+    sessionKey: row.session_key,
+    notifyPolicy: row.notify_policy as NotifyPolicy,
+    generation: row.generation,
+  };
+}

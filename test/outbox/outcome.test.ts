@@ -1,0 +1,107 @@
+import { describe, expect, it } from 'vitest';
+import type { SendOutcome } from '../../src/channels/channel.ts';
+import { ChannelPace } from '../../src/outbox/channel-pace.ts';
+import { LEASE_MS, type LeasedMessage } from '../../src/outbox/leases.ts';
+import { SAFE_REPEATS, settlementOf, settlementOfAbandoned } from '../../src/outbox/outcome.ts';
+import { route } from './rig.ts';
+
+const NOW = 1_000_000;
+const message = (more: Partial<LeasedMessage> = {}): LeasedMessage => ({
+  id: 1,
+  fence: 1,
+  channel: 'telegram',
+  account: 'default',
+  chat: '1',
+  route: route('1'),
+  kind: 'final',
+  text: 'text',
+  maybeRepeat: false,
+  safeRepeats: 0,
+  giveUpAt: NOW + 1_000_000,
+  leaseUntil: NOW + LEASE_MS,
+  partsSent: 0,
+  platformIds: [],
+  ...more,
+});
+const after = (outcome: SendOutcome, more: Partial<LeasedMessage> = {}, advanced = false) =>
+  settlementOf(message(more), { outcome, partsSent: 0, platformIds: [], advanced }, NOW, () => 0.5);
+const lost = (safe: boolean): SendOutcome => ({ outcome: 'unknown', error: 'cut', safe });
+const retry = (afterMs?: number): SendOutcome => ({ outcome: 'retry', error: 'busy', scope: 'channel', afterMs });
+
+describe('the pause before the next try', () => {
+  it.each([
+    [30_000, 30_000],
+    [0, 500],
+    [10 ** 12, 86_400_000],
+    [undefined, 2_000],
+  ])('asked for %o ms it is %i ms', (asked, pause) => {
+    expect(after(retry(asked)).nextAt).toBe(NOW + pause);
+  });
+
+  it('grows to five minutes and no further', () => {
+    const pauses = [1, 2, 3, 8, 9, 500].map((fence) => after(retry(), { fence }).nextAt - NOW);
+    expect(pauses).toEqual([2_000, 4_000, 8_000, 256_000, 300_000, 300_000]);
+  });
+
+  it('is also the chat’s pause when the platform says so', () => {
+    expect(after({ outcome: 'retry', error: 'busy', scope: 'chat', afterMs: 9_000 }).hold).toEqual({ until: NOW + 9_000 });
+    expect(after(retry()).hold).toBeUndefined();
+  });
+});
+
+describe('a lost answer', () => {
+  it.each([
+    ['final', false, {}, { status: 'pending', maybeRepeat: true, safeRepeats: 0 }],
+    ['final', false, { maybeRepeat: true }, { status: 'unknown', maybeRepeat: true }],
+    ['final', true, {}, { status: 'pending', maybeRepeat: false, safeRepeats: 1 }],
+    ['final', true, { safeRepeats: SAFE_REPEATS }, { status: 'pending', maybeRepeat: true }],
+    ['reply', true, { safeRepeats: SAFE_REPEATS }, { status: 'unknown' }],
+    ['update', true, {}, { status: 'pending', safeRepeats: 1 }],
+    ['update', false, {}, { status: 'unknown' }],
+    ['notice', false, {}, { status: 'unknown' }],
+  ] as const)('of a %s (safe: %o, %o) leads to %o', (kind, safe, more, expected) => {
+    expect(after(lost(safe), { kind, ...more })).toMatchObject(expected);
+  });
+
+  it('of a later part counts for that part only', () => {
+    expect(after(lost(false), { maybeRepeat: true }, true)).toMatchObject({ status: 'pending', maybeRepeat: true });
+  });
+});
+
+describe('a dead sender', () => {
+  const abandoned = (windowMs: number, agoMs: number) =>
+    settlementOfAbandoned(message({ leaseUntil: NOW - agoMs + LEASE_MS }), windowMs, NOW);
+
+  it('leaves a verbatim repeat as long as the platform surely remembers, then a marked one', () => {
+    expect(abandoned(600_000, 539_999)).toMatchObject({ status: 'pending', maybeRepeat: false, safeRepeats: 1, nextAt: NOW });
+    expect(abandoned(600_000, 540_000)).toMatchObject({ status: 'pending', maybeRepeat: true, safeRepeats: 0, nextAt: NOW });
+    expect(abandoned(0, 1)).toMatchObject({ status: 'pending', maybeRepeat: true });
+  });
+});
+
+describe('the pace of a channel', () => {
+  it('one failure of many calls at once is one failure; each one after a pause makes the pause longer', () => {
+    const pace = new ChannelPace(() => 0.5);
+    for (let n = 0; n < 16; n += 1) pace.note(retry(), NOW);
+    expect(pace.heldUntil).toBe(NOW + 2_000);
+    pace.note(lost(false), NOW + 2_000);
+    expect(pace.heldUntil).toBe(NOW + 6_000);
+  });
+
+  it('the longest pause asked for counts, and a late success does not end it', () => {
+    const pace = new ChannelPace(() => 0.5);
+    pace.note(retry(30_000), NOW);
+    pace.note(retry(5_000), NOW);
+    pace.note({ outcome: 'sent', platformId: '1' }, NOW + 10);
+    expect([pace.mayStart(NOW + 29_999), pace.mayStart(NOW + 30_000)]).toEqual([false, true]);
+  });
+
+  it('after a failure one call at a time, after an answer as many as there are', () => {
+    const pace = new ChannelPace(() => 0.5);
+    pace.note(retry(), NOW);
+    pace.running = 1;
+    expect(pace.mayStart(NOW + 2_000)).toBe(false);
+    pace.note({ outcome: 'permanent', error: 'blocked', unreachable: true }, NOW + 2_000);
+    expect(pace.mayStart(NOW + 2_000)).toBe(true);
+  });
+});

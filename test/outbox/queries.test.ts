@@ -1,0 +1,102 @@
+import Database from 'better-sqlite3';
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import {
+  chatHeads,
+  freeChats,
+  insertNewMessages,
+  leaseMessages,
+  listMessages,
+  recordParts,
+  sendingMessages,
+  settleMessages,
+  supersedeUpdates,
+} from '../../src/outbox/queries.ts';
+import { type HotQuery, Param, sqliteDialect } from '../../src/store/dialect.ts';
+import { final, Rig, route, START } from './rig.ts';
+
+let rig: Rig;
+beforeEach(async () => {
+  rig = await Rig.create();
+});
+afterEach(() => rig.end());
+
+function plan(query: HotQuery<never, unknown>): string[] {
+  const compiled = query.compile(sqliteDialect);
+  const connection = new Database(rig.path, { readonly: true });
+  try {
+    const values = compiled.parameters.map((value) => (value instanceof Param ? (value.name === 'rows' ? '[]' : 1) : value));
+    const rows = connection.prepare(`explain query plan ${compiled.sql}`).all(values) as { detail: string }[];
+    return rows.map((row) => row.detail);
+  } finally {
+    connection.close();
+  }
+}
+
+const all = [chatHeads, freeChats, insertNewMessages, leaseMessages, recordParts, sendingMessages, settleMessages, supersedeUpdates];
+it.each(all.map((query) => [query.name, query as unknown as HotQuery<never, unknown>]))('%s never walks through the outbox', (_name, query) => {
+  const steps = plan(query);
+  // Scanning what is being sent is fine: a handful of rows in an index of their own.
+  const scans = steps.filter((step) => /^SCAN (outbox|m|o|older|busy|result|head|chat_hold)\b/.test(step) && !/SCAN head$/.test(step));
+  expect(scans.filter((step) => !step.includes('outbox_sender'))).toEqual([]);
+});
+
+it.each([leaseMessages, recordParts, settleMessages].map((query) => [query.name, query as unknown as HotQuery<never, unknown>]))(
+  '%s finds its messages by id',
+  (_name, query) => {
+    expect(plan(query).join('\n')).toContain('SEARCH outbox USING INTEGER PRIMARY KEY');
+  },
+);
+
+it('the heads are the oldest of each chat, however much waits behind them, in the order they may go', async () => {
+  await rig.enqueue(...Array.from({ length: 300 }, (_, n) => final(`chat ${n % 3}`, `m${n}`)));
+  await rig.enqueue({ route: { ...route('x'), account: 'other' }, kind: 'final', text: 'elsewhere' });
+  await rig.store.transact('test', (tx) =>
+    tx.exec(tx.dialect.build.updateTable('outbox').set({ next_at: START + 5 }).where('text', '=', 'm0')),
+  );
+  const heads = await rig.store.all(chatHeads, { channel: 'telegram', account: 'default', limit: 10 });
+  expect(heads.map((head) => [head.chat, head.ready_at])).toEqual([
+    ['chat 1', START],
+    ['chat 2', START],
+    ['chat 0', START + 5],
+  ]);
+});
+
+it('the database itself refuses a second sender in one chat', async () => {
+  await rig.enqueue(final('1', 'a'), final('1', 'b'));
+  const cheat = rig.store.transact('test', (tx) =>
+    tx.exec(tx.dialect.build.updateTable('outbox').set({ status: 'sending', lease_until: 1 })),
+  );
+  await expect(cheat).rejects.toThrow(/UNIQUE/);
+});
+
+it('a late sender changes nothing', async () => {
+  await rig.enqueue(final('1', 'a'));
+  const { lease, settle, recordPart } = rig.outbox.leases;
+  const [message] = await rig.store.write(lease, [(await rig.row('a')).id]);
+  const late = { ...message!, fence: message!.fence - 1 };
+  const end = { status: 'sent', nextAt: 0, error: null, maybeRepeat: false, safeRepeats: 0, partsSent: 1, platformIds: ['x'] } as const;
+  rig.events.length = 0;
+  expect(await rig.store.write(recordPart, [{ message: late, partsSent: 1, platformIds: [] }])).toEqual([false]);
+  expect(await rig.store.write(settle, [{ ...end, message: late, hold: { unreachable: true } }])).toEqual([false]);
+  expect([await rig.statuses(), rig.events]).toEqual([['sending'], []]);
+  expect(await rig.store.write(settle, [{ ...end, message: message! }])).toEqual([true]);
+  expect(await rig.store.write(settle, [{ ...end, message: message! }])).toEqual([false]);
+});
+
+it('messages are leased in order, one per chat, and not from a chat that is held', async () => {
+  await rig.enqueue(final('1', 'a'), final('1', 'b'), final('2', 'c'));
+  const ids = (await rig.rows()).map((row) => row.id);
+  const leased = await rig.store.write(rig.outbox.leases.lease, [...ids].reverse());
+  expect(leased.map((message) => message?.text)).toEqual(['c', undefined, 'a']);
+  expect(await rig.store.write(rig.outbox.leases.lease, [ids[1]!])).toEqual([undefined]);
+});
+
+it('the list shows the newest first and can be narrowed and continued', async () => {
+  await rig.enqueue(final('1', 'a', { sessionKey: 's' }), final('1', 'b'), { route: route('u', 'webchat'), kind: 'reply', text: 'c', sessionKey: 's' });
+  const texts = async (filter: Omit<Parameters<typeof listMessages>[1], 'limit'>, limit = 10) =>
+    (await listMessages(rig.store, { ...filter, limit })).map((row) => row.text);
+  expect(await texts({})).toEqual(['c', 'b', 'a']);
+  expect(await texts({ status: 'pending' })).toEqual(['b', 'a']);
+  expect(await texts({ sessionKey: 's' })).toEqual(['c', 'a']);
+  expect(await texts({ before: (await rig.row('c')).id }, 1)).toEqual(['b']);
+});
