@@ -6,6 +6,7 @@ import { AgentTokens } from './agents/tokens.ts';
 import type { Channel, ChannelPort } from './channels/channel.ts';
 import { createTelegramChannel } from './channels/telegram/channel.ts';
 import { createWebchatChannel } from './channels/webchat/channel.ts';
+import { DUPLICATE_WINDOW_MS } from './channels/wecom/recent.ts';
 import { createWecomChannel } from './channels/wecom/wecom-channel.ts';
 import { type Clock, systemClock } from './clock.ts';
 import { COMMANDS } from './commands/registry.ts';
@@ -34,6 +35,7 @@ import { openSqlite } from './store/sqlite.ts';
 import type { Store } from './store/store.ts';
 import type { Tx } from './store/tx.ts';
 import type { TaskEvent } from './tasks/task.ts';
+import { createFinishedTasks, type FinishedTasks } from './telemetry/finished.ts';
 import { VERSION } from './version.ts';
 
 /** The composition root: knows every room, and hands lower ones their in-transaction subscribers. */
@@ -51,9 +53,6 @@ export interface Gateway {
   /** Graceful: no new work, running requests and sends end, everything else is rows. */
   stop(): Promise<void>;
 }
-
-/** How long an identical WeCom message is dropped by the platform (message/send, duplicate_check_interval), milliseconds. */
-const WECOM_REPEAT_MS = 1_800_000;
 
 /** @throws AppError store_locked, invalid_config: with nothing left running */
 export async function startGateway({ settings, log, clock = systemClock }: GatewayOptions): Promise<Gateway> {
@@ -105,7 +104,7 @@ async function build(settings: GatewaySettings, store: Store, log: Log, clock: C
     rooms: { ids: store.ids, templates, outbox, emitTasks: emit, lang: settings.lang, ask: followup.ask },
   });
   const { channels, webchatPort } = openChannels(settings, store, log, clock, outbox, () => intake.wake());
-  const delivery = createDelivery({ store, clock, log, channels, outbox, safeRepeat: new Map([['wecom', WECOM_REPEAT_MS]]) });
+  const delivery = createDelivery({ store, clock, log, channels, outbox, safeRepeat: new Map([['wecom', DUPLICATE_WINDOW_MS]]) });
   const rooms: Rooms = {
     settings, version: VERSION, clock, log, store, emit, templates, outbox, channels, webchatPort, ...agents,
     admin: new AdminAuth(token),
@@ -114,7 +113,9 @@ async function build(settings: GatewaySettings, store: Store, log: Log, clock: C
     startedAt: clock.now(),
   };
   subscribe(rooms, bus, letters, delivery, chat);
-  const http = httpService(rooms);
+  const finished = createFinishedTasks();
+  bus.subscribe((tx, events) => finished.onTaskEvents(tx, events));
+  const http = httpService(rooms, finished);
   const sweeper = new Sweeper({ ...agents, store, clock, log, emit, leaseMs: settings.leaseMs, cancelGraceMs: settings.cancelGraceMs });
   const polls: Service = { start: async () => undefined, stop: async () => (agents.dispatch.stop(), agents.gateway.stop()) };
   return {
@@ -218,14 +219,14 @@ function asService(channel: Channel): Service {
   return { start: () => channel.start(), stop: () => channel.stop() };
 }
 
-function httpService(rooms: Rooms): Service & { server: HttpServer | undefined } {
+function httpService(rooms: Rooms, finished: FinishedTasks): Service & { server: HttpServer | undefined } {
   const hot = new HotRoutes(hotRoutes(rooms), rooms.log);
   const { host, port } = rooms.settings;
   const doors = [...rooms.channels.values()].flatMap((channel) => channel.doors);
   return {
     server: undefined,
     async start() {
-      this.server = await startHttpServer({ host, port, log: rooms.log, hot, doors, routes: (app) => addRoutes(app, rooms) });
+      this.server = await startHttpServer({ host, port, log: rooms.log, hot, doors, routes: (app) => addRoutes(app, rooms, finished) });
     },
     async stop() {
       await this.server?.stop();

@@ -45,8 +45,9 @@ export class Dispatch {
     return { agentId: instance.agentId, instanceId: instance.instanceId, queues: this.#queuesOf(instance), max, leaseMs, holding };
   }
 
-  /** Claims now, without waiting; shares its transaction with whatever else is written in this turn. */
+  /** Claims now, without waiting; shares its transaction with whatever else is written in this turn. Nothing once stopped. */
   async take(claim: Claim): Promise<Grant[]> {
+    if (this.#stopped) return [];
     return (await this.#options.store.write(claimTasks, [claim]))[0]!;
   }
 

@@ -66,12 +66,7 @@ export class AgentGateway {
   async heartbeat(identity: AgentIdentity, request: HeartbeatRequest, gone: AbortSignal): Promise<HeartbeatAnswer> {
     const instance = await this.#instance(identity, request);
     this.#options.registry.contact(instance, request.load);
-    let runs = await this.#pulse(instance, request);
-    if (request.waitMs && runs.every((run) => run.action === 'continue')) {
-      await this.#hearts.wait((answer) => ({ key: instance.agentId, answer }), request.waitMs, null, gone);
-      await this.#instance(identity, request);
-      runs = await this.#pulse(instance, request);
-    }
+    const runs = request.waitMs ? await this.#watch(identity, instance, request, gone) : await this.#pulse(instance, request);
     return { ok: true, ...this.#versions(), runs };
   }
 
@@ -81,8 +76,7 @@ export class AgentGateway {
     registry.contact(instance, null);
     const holding = request.holding.map((id) => ids.decode(id)).filter((id) => id !== undefined);
     const grants = await dispatch.pull(dispatch.claimOf(instance, request.maxTasks, holding), request.waitMs, gone);
-    await this.#instance(identity, request);
-    return { tasks: await this.#assignments(instance, grants) };
+    return { tasks: await this.#assignments(await this.#receiver(identity, request, grants), grants) };
   }
 
   async report(identity: AgentIdentity, request: ReportRequest): Promise<ReportAnswer> {
@@ -96,7 +90,8 @@ export class AgentGateway {
       request.next === undefined ? [] : dispatch.take(dispatch.claimOf(instance, request.next, null)),
     ]);
     const results = this.#results(request.reports, valid, outcomes);
-    return request.next === undefined ? { results } : { results, tasks: await this.#assignments(instance, grants) };
+    if (request.next === undefined) return { results };
+    return { results, tasks: await this.#assignments(await this.#receiver(identity, request, grants), grants) };
   }
 
   /** Subscriber: a cancel is told at once to the agent that waits with its heartbeat. */
@@ -115,6 +110,34 @@ export class AgentGateway {
 
   #instance(identity: AgentIdentity, request: { agentId: string; instanceId: string }): Promise<AgentInstance> {
     return this.#options.registry.instance(identity, request.agentId, request.instanceId);
+  }
+
+  /** The instance that is given these grants. Replaced meanwhile, it gets nothing, and they go back at once. */
+  async #receiver(identity: AgentIdentity, request: { agentId: string; instanceId: string }, grants: readonly Grant[]): Promise<AgentInstance> {
+    try {
+      return await this.#instance(identity, request);
+    } catch (error) {
+      await this.#returnGrants(identity.agentId, grants, () => ({ type: 'released' }));
+      throw error;
+    }
+  }
+
+  /** Answers when there is something to do, at the latest after `waitMs`. */
+  async #watch(identity: AgentIdentity, instance: AgentInstance, request: HeartbeatRequest, gone: AbortSignal): Promise<HeartbeatAnswer['runs']> {
+    const over = new AbortController();
+    // Parked before the runs are looked at, so that a cancel of the same moment is not missed.
+    const told = this.#hearts.wait(
+      (answer) => ({ key: instance.agentId, answer }), request.waitMs!, null, AbortSignal.any([gone, over.signal]),
+    );
+    try {
+      const runs = await this.#pulse(instance, request);
+      if (runs.some((run) => run.action !== 'continue')) return runs;
+      await told;
+      await this.#instance(identity, request);
+      return await this.#pulse(instance, request);
+    } finally {
+      over.abort();
+    }
   }
 
   async #pulse(instance: AgentInstance, request: HeartbeatRequest): Promise<HeartbeatAnswer['runs']> {
@@ -138,17 +161,17 @@ export class AgentGateway {
         assignments.push({ runId: ids.encode(runId), taskId: ids.encode(taskId), attempt, leaseToken, leaseMs, ...what });
       }
     }
-    if (orphans.length > 0) await this.#failOrphans(instance, orphans);
+    // Their template was removed while they waited: said in the task, not left to expire.
+    await this.#returnGrants(instance.agentId, orphans, (grant) => {
+      const error = `the template ${grant.task.template} is gone or no longer valid`;
+      return { type: 'failed', errorClass: 'permanent', error };
+    });
     return assignments;
   }
 
-  /** Their template was removed while they waited: said in the task, not left to expire. */
-  async #failOrphans(instance: AgentInstance, orphans: readonly Grant[]): Promise<void> {
-    const reports = orphans.map((grant): RunReport => {
-      const error = `the template ${grant.task.template} is gone or no longer valid`;
-      const news: RunNews = { type: 'failed', errorClass: 'permanent', error };
-      return { agentId: instance.agentId, runId: grant.runId, leaseToken: grant.leaseToken, seq: -3, news };
-    });
+  /** Ends grants that do not reach their agent. */
+  async #returnGrants(agentId: string, grants: readonly Grant[], newsFor: (grant: Grant) => RunNews): Promise<void> {
+    const reports = grants.map((grant): RunReport => ({ agentId, runId: grant.runId, leaseToken: grant.leaseToken, seq: -3, news: newsFor(grant) }));
     await this.#options.store.write(this.#report, reports);
   }
 

@@ -98,9 +98,12 @@ export class AgentRegistry {
 
   /** Writes the contacts and marks who has gone offline; answers their ids. */
   async flush(tx: Tx): Promise<string[]> {
-    const rows = [...this.#contacts].map(([agentId, contact]) => [agentId, contact.instanceId, contact.at, contact.load]);
+    const written = [...this.#contacts];
+    const rows = written.map(([agentId, contact]) => [agentId, contact.instanceId, contact.at, contact.load]);
     if (rows.length > 0) await tx.run(touchAgents, { rows });
-    tx.afterCommit(() => this.#contacts.clear());
+    tx.afterCommit(() => {
+      for (const [agentId, contact] of written) if (this.#contacts.get(agentId) === contact) this.#contacts.delete(agentId);
+    });
     const gone = await tx.all(markOffline, { before: tx.now - this.#options.offlineMs, now: tx.now });
     return gone.map((row) => row.agent_id);
   }

@@ -33,6 +33,7 @@ export class Sweeper implements Service {
   readonly #poller: Poller;
   readonly #monotonic: () => number;
   #last: { clock: number; monotonic: number } | undefined;
+  #agentsSpeakSince = 0;
 
   constructor(options: SweeperOptions) {
     this.#options = options;
@@ -63,10 +64,11 @@ export class Sweeper implements Service {
     const interrupted = this.#interrupted();
     await store.transact('sweep', async (tx) => {
       if (interrupted) {
+        this.#agentsSpeakSince = tx.now;
         const runs = await graceForAll(tx, leaseMs);
         if (runs > 0) tx.afterCommit(() => log.warn('lease.grace', { reason: interrupted, runs }));
       }
-      const counts = await sweep(tx, { cancelGraceMs }, emit);
+      const counts = await sweep(tx, { cancelGraceMs, agentsSpeakSince: this.#agentsSpeakSince }, emit);
       const gone = await registry.flush(tx);
       await dispatch.serveDue(tx);
       tx.afterCommit(() => {

@@ -1,7 +1,7 @@
 import type { Route } from '../channels/channel.ts';
-import type { NewFollowup } from '../followup/followup.ts';
 import type { Texts } from '../flows/template-model.ts';
 import type { TemplateRegistry } from '../flows/templates.ts';
+import type { NewFollowup } from '../followup/followup.ts';
 import type { IdCodec } from '../ids.ts';
 import type { NewMessage } from '../outbox/message.ts';
 import { personText } from '../sessions/access.ts';

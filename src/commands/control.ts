@@ -18,7 +18,8 @@ const cancel: Command = {
       return found ? cancelOne(tx, context, found) : noSuchTask(context, context.rest);
     }
     const live = await liveTasks(tx, context);
-    if (live.length === 0) return { en: 'Nothing is running or waiting here.', zh: '当前没有运行或等待中的任务。' }[context.lang];
+    if (live.length === 0)
+      return { en: 'Nothing is running or waiting here.', zh: '当前没有运行或等待中的任务。' }[context.lang];
     if (live.length > 1) return whichOne(tx, context, live.slice(0, LIST_LIMIT));
     return cancelOne(tx, context, { id: context.rooms.ids.decode(live[0]!.taskId)!, task: live[0]! });
   },
@@ -48,10 +49,15 @@ async function cancelOne(tx: Tx, context: CommandContext, { id, task }: FoundTas
     case 'cancelled':
       return { en: `Cancelled before it started: ${name}.`, zh: `已在开始前取消：${name}。` }[lang];
     case 'requested':
-      return { en: `I told it to stop: ${name}. You will hear when it has.`, zh: `已要求停止：${name}。停止后会通知您。` }[lang];
+      return {
+        en: `I told it to stop: ${name}. You will hear when it has.`,
+        zh: `已要求停止：${name}。停止后会通知您。`,
+      }[lang];
     case 'already': {
       const state = stateWord(lang, answer.status);
-      return { en: `Too late: ${name} is already over (${state}).`, zh: `太晚了：${name} 已经结束（${state}）。` }[lang];
+      return { en: `Too late: ${name} is already over (${state}).`, zh: `太晚了：${name} 已经结束（${state}）。` }[
+        lang
+      ];
     }
     case 'unknown':
       return noSuchTask(context, task.taskId);
@@ -59,7 +65,9 @@ async function cancelOne(tx: Tx, context: CommandContext, { id, task }: FoundTas
 }
 
 async function whichOne(tx: Tx, context: CommandContext, live: readonly FoundTask['task'][]): Promise<string> {
-  const head = { en: 'Which one? Send /cancel with its id:', zh: '请注明要取消的任务编号，例如 /cancel 编号：' }[context.lang];
+  const head = { en: 'Which one? Send /cancel with its id:', zh: '请注明要取消的任务编号，例如 /cancel 编号：' }[
+    context.lang
+  ];
   return [head, ...live.map((task) => listLine(context, task, tx.now))].join('\n');
 }
 

@@ -1,5 +1,5 @@
-import { may } from '../sessions/rights.ts';
 import { oneLine } from '../notifications/text.ts';
+import { may } from '../sessions/rights.ts';
 import type { Command, CommandContext } from './command.ts';
 
 /** Finding one's way: /help, /start, /whoami. */
@@ -55,7 +55,12 @@ const ROLES_ZH = { viewer: '观察者', operator: '操作员', approver: '审批
 
 function commandLines({ lang, commands, speaker }: CommandContext): string[] {
   const head = { en: 'Commands:', zh: '命令：' }[lang];
-  return [head, ...commands.filter(({ right }) => may(speaker.role, right)).map(({ usage, help: line }) => `${usage} — ${line[lang]}`)];
+  return [
+    head,
+    ...commands
+      .filter(({ right }) => may(speaker.role, right))
+      .map(({ usage, help: line }) => `${usage} — ${line[lang]}`),
+  ];
 }
 
 /** The errands there are: a phrase that starts one, else the /run form. */

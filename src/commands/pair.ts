@@ -33,7 +33,9 @@ const pair: Command = {
         }[context.lang];
       case 'too_many_wrong_codes': {
         const wait = duration(context.lang, answer.retryAfterMs);
-        return { en: `Too many wrong codes. Please try again in ${wait}.`, zh: `错误的配对码太多，请 ${wait}后再试。` }[context.lang];
+        return { en: `Too many wrong codes. Please try again in ${wait}.`, zh: `错误的配对码太多，请 ${wait}后再试。` }[
+          context.lang
+        ];
       }
     }
   },
@@ -45,8 +47,13 @@ export const pairCommands: readonly Command[] = [pair];
 async function waiting(tx: Tx, { lang }: CommandContext): Promise<string> {
   const { pending } = await listAccess(tx, tx.now);
   if (pending.length === 0) return { en: 'Nobody waits to be let in.', zh: '没有等待配对的人。' }[lang];
-  const lines = pending.slice(0, 20).map((person) => `• ${oneLine(person.name ?? '—', 60)} (${person.channel}:${person.userId})`);
-  const head = { en: 'These people wait to be let in; ask them for their code:', zh: '以下的人在等待配对，请向本人索取配对码：' }[lang];
+  const lines = pending
+    .slice(0, 20)
+    .map((person) => `• ${oneLine(person.name ?? '—', 60)} (${person.channel}:${person.userId})`);
+  const head = {
+    en: 'These people wait to be let in; ask them for their code:',
+    zh: '以下的人在等待配对，请向本人索取配对码：',
+  }[lang];
   return [head, ...lines, ...(pending.length > 20 ? ['…'] : [])].join('\n');
 }
 
@@ -54,5 +61,7 @@ async function openGroup(tx: Tx, context: CommandContext): Promise<string> {
   const { route, lang } = context;
   if (route.chatKind !== 'group') return { en: 'Send this in the group itself.', zh: '请在要开通的群里发送。' }[lang];
   await allowGroup(tx, { channel: route.channel, account: route.account, chat: route.chat }, actorOf(context));
-  return { en: 'Everyone who is paired can use me in this group now.', zh: '本群已开通，已配对的人都可以在这里使用。' }[lang];
+  return { en: 'Everyone who is paired can use me in this group now.', zh: '本群已开通，已配对的人都可以在这里使用。' }[
+    lang
+  ];
 }

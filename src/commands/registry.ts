@@ -15,7 +15,9 @@ export const COMMANDS: readonly Command[] = [
   ...pairCommands,
 ];
 
-const BY_NAME = new Map(COMMANDS.flatMap((command) => [command.name, ...command.aliases].map((name) => [name, command])));
+const BY_NAME = new Map(
+  COMMANDS.flatMap((command) => [command.name, ...command.aliases].map((name) => [name, command])),
+);
 
 /** @param name as `parseCommand` gives it */
 export function findCommand(name: string): Command | undefined {

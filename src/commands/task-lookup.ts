@@ -17,7 +17,11 @@ export interface FoundTask {
  * The task that a person means by a short id. A task of another conversation does not exist for those who do not administer:
  * the answer is the same as for an id nobody ever had.
  */
-export async function findTask(tx: Tx, { rooms, sessionKey, speaker }: CommandContext, word: string): Promise<FoundTask | undefined> {
+export async function findTask(
+  tx: Tx,
+  { rooms, sessionKey, speaker }: CommandContext,
+  word: string,
+): Promise<FoundTask | undefined> {
   const id = rooms.ids.decode(word.replace(/^#/, ''));
   const task = id === undefined ? undefined : await getTask(tx, rooms.ids, id);
   if (id === undefined || !task) return undefined;

@@ -27,7 +27,10 @@ export function stateWord(lang: Lang, state: TaskState): string {
 /** `Report a check-in (302, Ada)`: the title and the values that tell one errand from the next. */
 export function nameOf({ lang, rooms }: CommandContext, task: TaskRecord): string {
   const title = titleFor(rooms.templates.get(task.template)?.title[lang], task.template, task.label ?? null);
-  const values = Object.values(task.args).map(String).filter((value) => value !== '').join(', ');
+  const values = Object.values(task.args)
+    .map(String)
+    .filter((value) => value !== '')
+    .join(', ');
   return values === '' ? title : `${title} (${oneLine(values, 60)})`;
 }
 
@@ -35,7 +38,12 @@ export function nameOf({ lang, rooms }: CommandContext, task: TaskRecord): strin
 export function listLine(context: CommandContext, task: TaskRecord, now: number): string {
   const { lang } = context;
   const head = `${STATES[task.status].icon} ${task.taskId} ${nameOf(context, task)} — `;
-  return head + (isFinal(task.status) ? `${STATES[task.status][lang]}${COMMA[lang]}${ago(lang, now - task.endedAt!)}` : liveState(lang, task, now));
+  return (
+    head +
+    (isFinal(task.status)
+      ? `${STATES[task.status][lang]}${COMMA[lang]}${ago(lang, now - task.endedAt!)}`
+      : liveState(lang, task, now))
+  );
 }
 
 /** What a live task does or waits for, and why. */
@@ -64,8 +72,14 @@ const COMMA: Texts = { en: ', ', zh: '，' };
 const COLON: Texts = { en: ': ', zh: '：' };
 
 function progressOf(lang: Lang, { progress }: TaskRecord): string {
-  const parts = [progress?.percent == null ? '' : `${Math.round(progress.percent)} %`, oneLine(progress?.message ?? '', 120)];
-  return parts.filter((part) => part !== '').map((part) => COMMA[lang] + part).join('');
+  const parts = [
+    progress?.percent == null ? '' : `${Math.round(progress.percent)} %`,
+    oneLine(progress?.message ?? '', 120),
+  ];
+  return parts
+    .filter((part) => part !== '')
+    .map((part) => COMMA[lang] + part)
+    .join('');
 }
 
 function waitOf(lang: Lang, task: TaskRecord, now: number): string {

@@ -42,7 +42,10 @@ const tasks: Command = {
   async run(tx, context) {
     const found = await listTasks(tx, context.rooms.ids, { sessionKey: context.sessionKey, limit: LIST_LIMIT });
     if (found.length > 0) return found.map((task) => listLine(context, task, tx.now)).join('\n');
-    return { en: 'There were no errands here yet. /help says how to ask for one.', zh: '这里还没有任务。发送 /help 查看用法。' }[context.lang];
+    return {
+      en: 'There were no errands here yet. /help says how to ask for one.',
+      zh: '这里还没有任务。发送 /help 查看用法。',
+    }[context.lang];
   },
 };
 
@@ -88,7 +91,11 @@ function card(context: CommandContext, shown: TaskRecord, now: number): string {
   ];
   if (shown.error !== undefined) lines.push(`${LABELS.error[lang]}${sentenceOf(shown.error)}`);
   const summary = printable(shown.summary ?? '').trim();
-  if (summary !== '') lines.push('', headAndTail(summary, SUMMARY_LIMIT, (count) => leftOut(context, count)));
+  if (summary !== '')
+    lines.push(
+      '',
+      headAndTail(summary, SUMMARY_LIMIT, (count) => leftOut(context, count)),
+    );
   lines.push(nextSteps(shown));
   return lines.join('\n').trimEnd();
 }
@@ -96,12 +103,17 @@ function card(context: CommandContext, shown: TaskRecord, now: number): string {
 function stateOf({ lang }: CommandContext, shown: TaskRecord, now: number): string {
   if (!isFinal(shown.status)) return liveState(lang, shown, now);
   const took = duration(lang, shown.endedAt! - shown.createdAt);
-  return { en: `${stateWord(lang, shown.status)} after ${took}`, zh: `${stateWord(lang, shown.status)}，用时 ${took}` }[lang];
+  return { en: `${stateWord(lang, shown.status)} after ${took}`, zh: `${stateWord(lang, shown.status)}，用时 ${took}` }[
+    lang
+  ];
 }
 
 function runLines({ lang }: CommandContext, shown: TaskRecord): string[] {
   return shown.runs.slice(-RUNS_SHOWN).map((run) => {
-    const head = { en: `Try ${run.attempt} on ${oneLine(run.agentId, 64)}: `, zh: `第 ${run.attempt} 次，${oneLine(run.agentId, 64)}：` }[lang];
+    const head = {
+      en: `Try ${run.attempt} on ${oneLine(run.agentId, 64)}: `,
+      zh: `第 ${run.attempt} 次，${oneLine(run.agentId, 64)}：`,
+    }[lang];
     return head + outcomeOf(lang, run);
   });
 }
@@ -128,7 +140,8 @@ const LABELS = {
 
 function nextSteps({ status: state, taskId, runs }: TaskRecord): string {
   const log = runs.length > 0 ? [`/logs ${taskId}`] : [];
-  if (!isFinal(state)) return [`/cancel ${taskId}`, ...(state === 'waiting' ? [`/retry ${taskId}`] : []), ...log].join(' · ');
+  if (!isFinal(state))
+    return [`/cancel ${taskId}`, ...(state === 'waiting' ? [`/retry ${taskId}`] : []), ...log].join(' · ');
   return [...(state === 'succeeded' ? [] : [`/retry ${taskId}`]), ...log].join(' · ');
 }
 

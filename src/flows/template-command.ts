@@ -8,25 +8,9 @@ import type { TemplateContent } from './template-schema.ts';
  * or an interpreter, or become an option.
  */
 export function commandIssues(content: TemplateContent): Issue[] {
-  const issues: Issue[] = [];
-  const at = (index: number, message: string) => issues.push({ path: ['command', index], message });
-  for (const [index, element] of content.command.entries()) {
-    const places = placesIn(element);
-    if (element.includes('\0')) at(index, 'contains a NUL character');
-    if (typeof places === 'string') at(index, places);
-    else if (places.length === 0) continue;
-    else if (index === 0) at(index, 'must be fixed: no argument may choose the program');
-    else if (isProgramText(content.command, index)) {
-      at(
-        index,
-        'is read as a program, so an argument in it could become code; the program finds arguments in ERRAND_ARG_<NAME>',
-      );
-    } else
-      for (const message of [...placeMessages(places, content, false), ...optionMessages(places, content)])
-        at(index, message);
-  }
-  if (content.command[0] === '') at(0, 'must name a program');
-  return issues;
+  return content.command.flatMap((_element, index) =>
+    elementMessages(index, content).map((message) => ({ path: ['command', index], message })),
+  );
 }
 
 /** The idempotency key may use arguments only: never the clock, never a random value. */
@@ -77,14 +61,30 @@ export function isFreeType(type: TemplateContent['args'][string]['type']): boole
   return type === 'string' || type === 'number' || type === 'integer';
 }
 
+function elementMessages(index: number, content: TemplateContent): string[] {
+  const element = content.command[index]!;
+  const places = placesIn(element);
+  if (element.includes('\0')) return ['contains a NUL character'];
+  if (index === 0 && element.trim() === '') return ['must name a program'];
+  if (typeof places === 'string') return [places];
+  if (places.length === 0) return [];
+  if (index === 0) return ['must be fixed: no argument may choose the program'];
+  if (isProgramText(content.command, index)) {
+    return ['is read as code, so an argument must not be part of it; the program finds arguments in ERRAND_ARG_<NAME>'];
+  }
+  return [...placeMessages(places, content, false), ...optionMessages(places, content)];
+}
+
 const INTERPRETER =
   /^((ba|da|z|k|a|fi|c|tc)?sh|node|deno|bun|python[\d.]*|perl[\d.]*|ruby|php|lua|osascript|pwsh|powershell|cmd)(\.exe)?$/i;
 const PROGRAM_FOLLOWS = /^(-[a-z]*[ce]|--eval|-p|--print|-r|\/c|-command|eval)$/i;
 
-/** The element after `sh -c`, `node -e`, `env bash -lc` and the like. */
+/** The element after `sh -c`, `node -e`, `env bash -lc` and the like; not the options of a script that stands between. */
 function isProgramText(command: readonly string[], index: number): boolean {
-  const isInterpreted = command.slice(0, index - 1).some((element) => INTERPRETER.test(basename(element)));
-  return isInterpreted && PROGRAM_FOLLOWS.test(command[index - 1]!);
+  if (!PROGRAM_FOLLOWS.test(command[index - 1]!)) return false;
+  const interpreter = command.findLastIndex((element, at) => at < index - 1 && INTERPRETER.test(basename(element)));
+  const isScript = (element: string) => !element.startsWith('-') && /[./]/.test(element);
+  return interpreter >= 0 && !command.slice(interpreter + 1, index - 1).some(isScript);
 }
 
 function placeMessages(

@@ -1,4 +1,14 @@
-import { type Document, isMap, isScalar, isSeq, LineCounter, parseDocument, visit } from 'yaml';
+import {
+  type Document,
+  isMap,
+  isScalar,
+  isSeq,
+  LineCounter,
+  parseDocument,
+  visit,
+  type YAMLError,
+  type YAMLMap,
+} from 'yaml';
 import { messageOf } from '../errors.ts';
 import { canonicalJson, sha256 } from '../ids.ts';
 import { checkContent } from './template-checks.ts';
@@ -45,14 +55,10 @@ function read(text: string): { template: Template } | { faults: Fault[]; place: 
   };
   if (isTooDeep(text))
     return { faults: [{ offset: 0, field: '', message: `is nested more than ${MAX_DEPTH} levels deep` }], place };
-  // uniqueKeys: the library compares every key with every other; `keyFaults` does it in one pass.
+  // uniqueKeys: the library compares every key with every other; `nodeFaults` does it in one pass.
   const doc = parseDocument(text, { lineCounter: lines, ...YAML_OPTIONS });
-  const faults = [...doc.errors, ...doc.warnings].map(({ pos, message }) => ({
-    offset: pos[0],
-    field: '',
-    message: `is not valid YAML: ${message}`,
-  }));
-  if (faults.length === 0) faults.push(...keyFaults(doc));
+  const faults = [...doc.errors, ...doc.warnings].map(syntaxFault);
+  if (faults.length === 0) faults.push(...nodeFaults(doc));
   if (faults.length > 0) return { faults: faults.slice(0, MAX_FAULTS), place };
   const data = dataOf(doc);
   if (typeof data === 'string') return { faults: [{ offset: 0, field: '', message: data }], place };
@@ -83,22 +89,41 @@ function isTooDeep(text: string): boolean {
   return new RegExp(`(?:[-?:][ \\t]+){${MAX_DEPTH}}`).test(text);
 }
 
-/** Keys that are there twice, and keys that mean something to JavaScript itself. */
-function keyFaults(doc: Document.Parsed): Fault[] {
+function syntaxFault({ code, message, pos }: YAMLError): Fault {
+  const sentence =
+    code === 'MULTIPLE_DOCS' ? 'holds more than one document; a file is one template' : `is not valid YAML: ${message}`;
+  return { offset: pos[0], field: '', message: sentence };
+}
+
+/** What the library lets pass or reports without a place: keys that are there twice or mean something to JavaScript, loose aliases. */
+function nodeFaults(doc: Document.Parsed): Fault[] {
   const faults: Fault[] = [];
+  const anchors = new Set<string>();
   visit(doc, {
-    Map: (_key, map) => {
-      const seen = new Set<unknown>();
-      for (const { key } of map.items) {
-        const name = isScalar(key) ? key.value : key;
-        const fault = (message: string) => faults.push({ offset: offsetOf(key), field: String(name), message });
-        if (seen.has(name)) fault('is there twice');
-        else if (FORBIDDEN_KEYS.has(name)) fault('is not allowed as a name');
-        seen.add(name);
-      }
+    Alias: (_key, { source, range }) => {
+      const message = `is an alias of ${source}, which is no anchor above it`;
+      if (!anchors.has(source)) faults.push({ offset: range?.[0] ?? 0, field: '', message });
+    },
+    Value: (_key, node) => {
+      if (node.anchor !== undefined) anchors.add(node.anchor);
+      if (isMap(node)) faults.push(...keyFaults(node));
     },
   });
   return faults;
+}
+
+function keyFaults(map: YAMLMap): Fault[] {
+  const seen = new Set<unknown>();
+  return map.items.flatMap(({ key }) => {
+    const name = isScalar(key) ? key.value : key;
+    const message = seen.has(name)
+      ? 'is there twice'
+      : FORBIDDEN_KEYS.has(name)
+        ? 'is not allowed as a name'
+        : undefined;
+    seen.add(name);
+    return message === undefined ? [] : [{ offset: offsetOf(key), field: String(name), message }];
+  });
 }
 
 const FORBIDDEN_KEYS: ReadonlySet<unknown> = new Set(['__proto__', 'constructor', 'prototype']);

@@ -1,5 +1,6 @@
 import type { Route } from '../channels/channel.ts';
 import { ArgumentError, checkArgs } from '../flows/args.ts';
+import { usageOf } from '../flows/router.ts';
 import { toNewTask } from '../flows/spec.ts';
 import { type StartAnswer, startFlow } from '../flows/start.ts';
 import type { Template } from '../flows/template-model.ts';
@@ -15,7 +16,7 @@ import type { Emit, TaskEvent } from '../tasks/task.ts';
 import { enqueueFollowups, type NewFollowup } from './followup.ts';
 import { type QueuedFollowup, queuedFollowups, settleFollowup } from './queries.ts';
 import { createRowLoop, type RowLoop } from './row-loop.ts';
-import { faultText, goneText, mayNot, repeatText, usageOf, wrongText } from './wording.ts';
+import { faultText, goneText, mayNot, repeatText, wrongText } from './wording.ts';
 
 export interface FollowupOptions {
   readonly store: Store;
@@ -83,7 +84,10 @@ async function startErrand(tx: Tx, row: QueuedFollowup, options: FollowupOptions
   const template = options.templates.get(row.template);
   if (!template) return refuse(tx, row, options, { reason: 'template_gone', text: goneText(lang, row.template) });
   const access = await accessIn(tx, route, row.user_id);
-  const isInRoles = template.roles.length === 0 || access.role === 'admin' || (access.role !== null && template.roles.includes(access.role));
+  const isInRoles =
+    template.roles.length === 0 ||
+    access.role === 'admin' ||
+    (access.role !== null && template.roles.includes(access.role));
   if (!access.may('run') || !isInRoles) {
     return refuse(tx, row, options, { reason: 'not_allowed', text: mayNot(lang, template.title[lang]) });
   }
@@ -91,13 +95,21 @@ async function startErrand(tx: Tx, row: QueuedFollowup, options: FollowupOptions
   if (args instanceof ArgumentError) {
     return refuse(tx, row, options, { reason: 'bad_args', text: wrongText(lang, args.texts[lang], usageOf(template)) });
   }
-  const task = toNewTask(template, args, { source: 'chat', sessionKey: row.session_key, notifyPolicy: row.notify_policy });
+  const task = toNewTask(template, args, {
+    source: 'chat',
+    sessionKey: row.session_key,
+    notifyPolicy: row.notify_policy,
+  });
   const answer = await startFlow(tx, { task, route, goal: row.text }, options.emitTasks);
   await settled(tx, row, answer, { ...options, lang, title: template.title[lang], route });
 }
 
 /** `today` is the day of the message, so that a crash on the way changes nothing. */
-function argsOf(template: Template, row: QueuedFollowup, { timeZone }: FollowupOptions): Record<string, ArgValue> | ArgumentError {
+function argsOf(
+  template: Template,
+  row: QueuedFollowup,
+  { timeZone }: FollowupOptions,
+): Record<string, ArgValue> | ArgumentError {
   try {
     return checkArgs(template, JSON.parse(row.args) as Record<string, unknown>, { now: row.created_at, timeZone });
   } catch (error) {
@@ -122,19 +134,30 @@ async function settled(tx: Tx, row: QueuedFollowup, answer: StartAnswer, started
   await started.outbox.enqueue(tx, [replyTo(row, started.route, text)]);
 }
 
-async function refuse(tx: Tx, row: QueuedFollowup, options: FollowupOptions, why: { reason: string; text: string }): Promise<void> {
+async function refuse(
+  tx: Tx,
+  row: QueuedFollowup,
+  options: FollowupOptions,
+  why: { reason: string; text: string },
+): Promise<void> {
   await settle(tx, row, 'failed', why.reason, null);
   await options.outbox.enqueue(tx, [replyTo(row, JSON.parse(row.route) as Route, why.text)]);
 }
 
-async function settle(tx: Tx, row: QueuedFollowup, status: 'started' | 'failed', reason: string | null, flow: number | null): Promise<void> {
+async function settle(
+  tx: Tx,
+  row: QueuedFollowup,
+  status: 'started' | 'failed',
+  reason: string | null,
+  flow: number | null,
+): Promise<void> {
   const ended = await tx.all(settleFollowup, { id: row.id, status, reason, flow, now: tx.now });
   // Thrown, so that whatever this transaction did for a row that is not waiting any more is rolled back.
   if (ended.length === 0) throw new Error('the errand was started by somebody else');
 }
 
 function replyTo(row: QueuedFollowup, route: Route, text: string): NewMessage {
-  return { route, sessionKey: row.session_key, kind: 'reply', text, dedupeKey: `inbox:${row.inbox_id}:reply` };
+  return { route, sessionKey: row.session_key, kind: 'reply', text, dedupeKey: `inbox:${row.inbox_id}:errand` };
 }
 
 function langFor(row: QueuedFollowup, { lang }: FollowupOptions): Lang {

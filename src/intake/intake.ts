@@ -1,7 +1,7 @@
 import type { ChannelName, Route } from '../channels/channel.ts';
 import type { CommandRooms } from '../commands/command.ts';
-import { createRowLoop, type RowLoop } from '../followup/row-loop.ts';
 import { messageOf } from '../errors.ts';
+import { createRowLoop, type RowLoop } from '../followup/row-loop.ts';
 import type { Log } from '../log.ts';
 import { groupClosedText, pairingFullText, pairingText } from '../notifications/pairing.ts';
 import { accessIn } from '../sessions/access.ts';
@@ -63,7 +63,8 @@ async function verdictOn(tx: Tx, row: NewInboxRow, route: Route, options: Intake
   if (text === '') return ignored('empty');
   if (row.sender_id === null) return refused('anonymous');
   const access = await accessIn(tx, route, row.sender_id);
-  if (access.role === null) return access.revoked ? refused('revoked') : stranger(tx, row, row.sender_id, route, options);
+  if (access.role === null)
+    return access.revoked ? refused('revoked') : stranger(tx, row, row.sender_id, route, options);
   if (!access.chatAllowed && !isForClosedGroups(text)) {
     return { ...refused('group_not_allowed'), reply: groupClosedText(langOf(undefined, text, options.rooms.lang)) };
   }
@@ -86,9 +87,19 @@ async function conversation(
 }
 
 /** A code and nothing else; silence while the last code is fresh. */
-async function stranger(tx: Tx, row: NewInboxRow, userId: string, route: Route, { rooms }: IntakeOptions): Promise<Verdict> {
+async function stranger(
+  tx: Tx,
+  row: NewInboxRow,
+  userId: string,
+  route: Route,
+  { rooms }: IntakeOptions,
+): Promise<Verdict> {
   const key = { channel: row.channel as ChannelName, account: row.account, userId };
-  const asked = await requestPairing(tx, { ...key, route, ...(row.sender_name === null ? {} : { name: row.sender_name }) });
+  const asked = await requestPairing(tx, {
+    ...key,
+    route,
+    ...(row.sender_name === null ? {} : { name: row.sender_name }),
+  });
   const lang = langOf(undefined, row.text, rooms.lang);
   switch (asked.outcome) {
     case 'code':
@@ -110,7 +121,13 @@ async function onFault(tx: Tx, row: NewInboxRow, error: unknown, options: Intake
   await settle(tx, row, route, { status: 'failed', reason: messageOf(error).slice(0, 500), reply }, options);
 }
 
-async function settle(tx: Tx, row: NewInboxRow, route: Route | undefined, verdict: Verdict, { rooms }: IntakeOptions): Promise<void> {
+async function settle(
+  tx: Tx,
+  row: NewInboxRow,
+  route: Route | undefined,
+  verdict: Verdict,
+  { rooms }: IntakeOptions,
+): Promise<void> {
   const { status, reason, reply } = verdict;
   const session = status === 'ignored' || !route || row.sender_id === null ? null : sessionKeyOf(route, row.sender_id);
   const marked = await tx.all(settleMessage, { id: row.id, status, session, reason, now: tx.now });

@@ -75,7 +75,9 @@ async function homesOf(tx: Tx, events: readonly TaskEvent[]): Promise<Map<number
   if (flowIds.length === 0) return new Map();
   const rows = await tx.all(flowHomes, { rows: flowIds.map((id) => [id]) });
   return new Map(
-    rows.flatMap((row) => (row.route === null ? [] : [[row.id, { ...row, destination: JSON.parse(row.route) as Route }]])),
+    rows.flatMap((row) =>
+      row.route === null ? [] : [[row.id, { ...row, destination: JSON.parse(row.route) as Route }]],
+    ),
   );
 }
 

@@ -13,7 +13,10 @@ export interface FlowHome {
 }
 
 /** The homes of all flows of a batch. */
-export const flowHomes = hot<{ rows: unknown[][] }, FlowHome>('notify.homes', (d, p) => sql`
+export const flowHomes = hot<{ rows: unknown[][] }, FlowHome>(
+  'notify.homes',
+  (d, p) => sql`
   select flow.id, flow.route, flow.owner_session_key, flow.goal, session.lang
   from ${d.rows(p.rows.param, { id: 'int' })} as r cross join flow on flow.id = r.id
-  left join session on session.session_key = flow.owner_session_key`);
+  left join session on session.session_key = flow.owner_session_key`,
+);

@@ -66,7 +66,10 @@ export function reasonWords(lang: Lang, reason: string | null): string | undefin
 
 /** One sentence of what a program or an agent says about a failure: no stack, no second line. */
 export function sentenceOf(error: string | null): string {
-  const lines = printable(error ?? '').split('\n').map((line) => line.trim()).filter((line) => line !== '');
+  const lines = printable(error ?? '')
+    .split('\n')
+    .map((line) => line.trim())
+    .filter((line) => line !== '');
   const first = lines[0] ?? '';
   // Python tells the error last, everybody else first.
   const line = first.startsWith('Traceback (most recent call last)') ? lines.at(-1)! : first;
@@ -92,8 +95,11 @@ const HEADLINES: Record<FinalState, (subject: Subject, end: TaskEnd) => string> 
     return done[lang] + (end.finishedBeforeCancel ? late[lang] : '');
   },
   failed: ({ lang, title }, end) => {
-    const why = sentenceOf(end.error) || reasonWords(lang, end.reason) || { en: 'no reason was given', zh: '没有说明原因' }[lang];
-    return { en: `❌ ${title} failed${tries(lang, end)}: ${why}`, zh: `❌ ${title} 失败${tries(lang, end)}：${why}` }[lang];
+    const why =
+      sentenceOf(end.error) || reasonWords(lang, end.reason) || { en: 'no reason was given', zh: '没有说明原因' }[lang];
+    return { en: `❌ ${title} failed${tries(lang, end)}: ${why}`, zh: `❌ ${title} 失败${tries(lang, end)}：${why}` }[
+      lang
+    ];
   },
   timed_out: ({ lang, title }, end) =>
     ({ en: `⏱ ${title} timed out${tries(lang, end)}`, zh: `⏱ ${title} 超时${tries(lang, end)}` })[lang],
@@ -119,12 +125,17 @@ function againBecause(lang: Lang, reason: string | null): string {
 /** Stack frames of Node and Python say nothing to a person; /logs has them. */
 function withoutStack(text: string): string {
   const isFrame = (line: string) => /^\s+at \S/.test(line) || /^\s*File ".*", line \d+/.test(line);
-  return text.split('\n').filter((line) => !isFrame(line)).join('\n');
+  return text
+    .split('\n')
+    .filter((line) => !isFrame(line))
+    .join('\n');
 }
 
 function summaryOf({ lang, id }: Subject, summary: string): string {
-  return headAndTail(printable(summary).trim(), SUMMARY_LIMIT, (count) =>
-    ({ en: `… ${count} characters left out; /logs ${id}`, zh: `……省略 ${count} 个字符；/logs ${id}` })[lang],
+  return headAndTail(
+    printable(summary).trim(),
+    SUMMARY_LIMIT,
+    (count) => ({ en: `… ${count} characters left out; /logs ${id}`, zh: `……省略 ${count} 个字符；/logs ${id}` })[lang],
   );
 }
 

@@ -71,6 +71,7 @@ class DeliveryLoop implements Delivery {
   #candidates: Candidate[] = [];
   #abort = new AbortController();
   #sweptAt: number | undefined;
+  #running = false;
 
   constructor(options: DeliveryOptions) {
     this.#options = options;
@@ -86,12 +87,13 @@ class DeliveryLoop implements Delivery {
   async start(): Promise<void> {
     this.#abort = new AbortController();
     this.#sweptAt = undefined;
+    this.#running = true;
     await this.#poller.start();
   }
 
   async stop(): Promise<void> {
+    this.#running = false;
     await this.#poller.stop();
-    this.#candidates = [];
     const abort = this.#abort;
     const timer = setTimeout(() => abort.abort(), this.#options.stopGraceMs ?? STOP_GRACE_MS);
     await Promise.all(this.#active.values());
@@ -133,8 +135,9 @@ class DeliveryLoop implements Delivery {
       return settlements;
     });
     this.#sweptAt = now;
-    for (const { message, status } of settled)
-      log.warn('outbox.recovered', { id: message.id, kind: message.kind, status });
+    for (const { message, status } of settled) {
+      log.warn('outbox.recovered', { id: store.ids.encode(message.id), kind: message.kind, status });
+    }
   }
 
   /** What is due, and when something else will be. */
@@ -173,6 +176,7 @@ class DeliveryLoop implements Delivery {
 
   /** Starts senders until all are busy; each comes back here when it is done. */
   #fill(): void {
+    if (!this.#running) return;
     const now = this.#options.clock.now();
     const skipped: Candidate[] = [];
     while (this.#active.size < this.#parallel && this.#candidates.length > 0) {
@@ -226,8 +230,9 @@ class DeliveryLoop implements Delivery {
     const now = clock.now();
     pace.note(result.outcome, now);
     const settlement = settlementOf(message, result, now, random);
-    await this.#persist(() => store.write(outbox.leases.settle, [settlement]));
-    this.#tell(message, settlement, publicId);
+    const stored = await this.#persist(() => store.write(outbox.leases.settle, [settlement]));
+    if (stored?.[0]) this.#tell(message, settlement, publicId);
+    else this.#options.log.warn('outbox.lease_lost', { id: publicId, outcome: result.outcome.outcome });
     return true;
   }
 

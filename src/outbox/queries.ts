@@ -42,6 +42,14 @@ function insertInto(d: Dialect, p: Parameters<Parameters<typeof hot<NewRows>>[1]
     from ${d.rows(p.rows.param, NEW_COLUMNS)} as r`;
 }
 
+/** The result's chat is that of the update; guarded, so that the task's few messages are looked at and not the chat's many. */
+function inChatOf(d: Dialect, update: 'm' | 'outbox') {
+  const same = ['channel', 'account', 'chat'].map(
+    (column) => sql`${d.guard(`result.${column}`)} = ${sql.ref(`${update}.${column}`)}`,
+  );
+  return sql.join(same, sql` and `);
+}
+
 export interface ChatHead {
   id: number;
   chat: string;
@@ -53,11 +61,12 @@ export interface ChatHead {
 
 /**
  * The oldest waiting message of each chat of one channel account, soonest first; unreachable chats left out. Goes from chat to chat
- * along the index, so that a chat with many waiting messages costs as much as one with a single message.
+ * along the index, so that a chat with many waiting messages costs as much as one with a single message. (`cross join`: else SQLite
+ * walks through all that wait and looks for each among the heads.)
  */
 export const chatHeads = hot<{ channel: string; account: string; limit: number }, ChatHead>(
   'outbox.heads',
-  (_d, p) => sql`
+  (d, p) => sql`
   with recursive head (id, chat) as (
     select id, chat from (
       select id, chat from outbox
@@ -76,11 +85,11 @@ export const chatHeads = hot<{ channel: string; account: string; limit: number }
     case when m.kind = 'update' and m.parts_sent = 0 and m.maybe_repeat = 0 and m.task_id is not null and exists (
       select 1 from outbox as result
       where result.task_id = m.task_id and result.kind = 'final' and result.status = 'pending' and result.id > m.id
-        and result.channel = m.channel and result.account = m.account and result.chat = m.chat
+        and ${inChatOf(d, 'm')}
     ) then 1 else 0 end as outdated
-  from head join outbox as m on m.id = head.id
+  from head cross join outbox as m
   left join chat_hold as hold on hold.channel = m.channel and hold.account = m.account and hold.chat = m.chat
-  where m.status = 'pending' and hold.unreachable_since is null
+  where m.id = head.id and m.status = 'pending' and hold.unreachable_since is null
   order by ready_at, m.id limit ${p.limit}`,
 );
 
@@ -174,16 +183,17 @@ export const supersedeUpdates = hot<{ rows: unknown[][]; reason: string }, { id:
     and exists (
       select 1 from outbox as result
       where result.task_id = outbox.task_id and result.kind = 'final' and result.status = 'pending' and result.id > outbox.id
-        and result.channel = outbox.channel and result.account = outbox.account and result.chat = outbox.chat
+        and ${inChatOf(d, 'outbox')}
     )
   returning id`,
 );
 
-/** Messages in the hands of a sender, those first whose lease ends first. */
+/** Messages in the hands of a sender whose lease ends at `before` or earlier. */
 export const sendingMessages = hot<{ before: number }, MessageRow>(
   'outbox.sending',
   (_d, p) => sql`
-  select ${MESSAGE} from outbox where status = 'sending' and lease_until <= ${p.before} order by id`,
+  select ${MESSAGE} from outbox where status = 'sending' and lease_until <= ${p.before}
+  order by lease_until`,
 );
 
 const CHAT_COLUMNS = { channel: 'text', account: 'text', chat: 'text' } as const;

@@ -41,7 +41,10 @@ export interface Identity {
 }
 
 /** Who somebody is to us. Nobody without an id (anonymous group admins, channel posts) has a role. */
-export async function whoIs(reader: Reader, key: Omit<PersonKey, 'userId'> & { readonly userId: string | undefined }): Promise<Identity> {
+export async function whoIs(
+  reader: Reader,
+  key: Omit<PersonKey, 'userId'> & { readonly userId: string | undefined },
+): Promise<Identity> {
   if (key.userId === undefined) return { role: null, revoked: false };
   const person = await getPerson(reader, { ...key, userId: key.userId });
   if (!person) return { role: null, revoked: false };
@@ -59,7 +62,8 @@ export interface Access extends Identity {
 export async function accessIn(reader: Reader, route: Route, userId: string | undefined): Promise<Access> {
   const { channel, account, chat } = route;
   const identity = await whoIs(reader, { channel, account, userId });
-  const chatAllowed = route.chatKind === 'direct' || (await reader.all(groupAllowed, { channel, account, chat })).length > 0;
+  const chatAllowed =
+    route.chatKind === 'direct' || (await reader.all(groupAllowed, { channel, account, chat })).length > 0;
   return { ...identity, chatAllowed, may: (right) => chatAllowed && may(identity.role, right) };
 }
 

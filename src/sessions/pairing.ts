@@ -53,7 +53,8 @@ export async function requestPairing(tx: Tx, request: PairingRequest): Promise<P
     return { outcome: 'already_sent', code: undefined, alreadySentAt: pending.created_at };
   }
   if (pending) await deletePairing(tx, key);
-  else if ((await countPairings(tx, key.channel, key.account)) >= MAX_PENDING) return { outcome: 'full', code: undefined };
+  else if ((await countPairings(tx, key.channel, key.account)) >= MAX_PENDING)
+    return { outcome: 'full', code: undefined };
   const code = randomCode(CODE_CHARS);
   const expiresAt = tx.now + PAIRING_MS;
   const route = JSON.stringify(request.route);
@@ -76,7 +77,12 @@ export type ApprovalAnswer =
  * Five wrong codes per approver in ten minutes leave a guesser 30 tries an hour: a chance below one in 300 million.
  * @param by the actor of the audit entry
  */
-export async function approvePairing(tx: Tx, code: string, by: string, role: Role = 'operator'): Promise<ApprovalAnswer> {
+export async function approvePairing(
+  tx: Tx,
+  code: string,
+  by: string,
+  role: Role = 'operator',
+): Promise<ApprovalAnswer> {
   const wrong = await countAudit(tx, by, 'access.wrong_code', tx.now - WRONG_CODE_MS);
   if (wrong >= MAX_WRONG_CODES) return { outcome: 'too_many_wrong_codes', retryAfterMs: WRONG_CODE_MS };
   const [pairing] = await pairingByHash(tx, sha256(normalCode(code)));

@@ -37,8 +37,7 @@ type PersonKey = { channel: string; account: string; user: string };
 
 export const personByUser = hot<PersonKey, PersonTable>(
   'person.get',
-  (_d, p) =>
-    sql`select * from person where channel = ${p.channel} and account = ${p.account} and user_id = ${p.user}`,
+  (_d, p) => sql`select * from person where channel = ${p.channel} and account = ${p.account} and user_id = ${p.user}`,
 );
 
 export const groupAllowed = hot<{ channel: string; account: string; chat: string }, { chat: string }>(
@@ -205,7 +204,11 @@ export function insertAudit(tx: Tx, row: AuditRow): Promise<number> {
 
 /** How often this actor did this lately; looks at the newest entries only, so that a long history costs nothing. */
 export async function countAudit(tx: Tx, actor: string, action: string, since: number): Promise<number> {
-  const newest = tx.dialect.build.selectFrom('audit').select(['at', 'actor', 'action']).orderBy('id', 'desc').limit(200);
+  const newest = tx.dialect.build
+    .selectFrom('audit')
+    .select(['at', 'actor', 'action'])
+    .orderBy('id', 'desc')
+    .limit(200);
   const query: Compilable<{ count: number }> = tx.dialect.build
     .selectFrom(newest.as('newest'))
     .select((eb) => eb.fn.countAll<number>().as('count'))

@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import type { Tx, Verb } from '../store/tx.ts';
-import { type DueTask, dueTasks, grantsOf, insertEvents, insertRuns, markLeased } from './queries.ts';
+import { type DueTask, dueTasks, extendLeases, grantsOf, insertEvents, insertRuns, markLeased } from './queries.ts';
 import { PRIORITIES } from './states.ts';
 
 export interface Claim {
@@ -44,11 +44,11 @@ async function claim(tx: Tx, claims: readonly Claim[]): Promise<Grant[][]> {
 
 async function lostGrants(tx: Tx, item: Claim): Promise<Grant[]> {
   const known = new Set(item.holding);
-  const rows = await tx.all(grantsOf, { agent: item.agentId, instance: item.instanceId });
-  return rows
-    .filter((row) => !known.has(row.run_id))
-    .slice(0, item.max)
-    .map((row) => ({ runId: row.run_id, taskId: row.id, attempt: row.run_attempt, leaseToken: row.lease_token, task: row }));
+  const grants = await tx.all(grantsOf, { agent: item.agentId, instance: item.instanceId });
+  const rows = grants.filter((row) => !known.has(row.run_id)).slice(0, item.max);
+  // The agent takes them for new: it may be silent for a whole lease time.
+  if (rows.length > 0) await tx.run(extendLeases, { rows: rows.map((row) => [row.run_id]), until: tx.now + item.leaseMs });
+  return rows.map((row) => ({ runId: row.run_id, taskId: row.id, attempt: row.run_attempt, leaseToken: row.lease_token, task: row }));
 }
 
 async function grant(tx: Tx, picked: readonly { claim: Claim; task: DueTask; into: Grant[] }[]): Promise<void> {

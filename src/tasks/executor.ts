@@ -1,13 +1,12 @@
 import { AppError } from '../errors.ts';
 import type { Store } from '../store/store.ts';
 import { type CancelAnswer, cancelTasksVerb } from './cancel.ts';
-import { decide } from './decide.ts';
 import { createTasksVerb } from './create.ts';
 import { runsById, taskHeads } from './queries.ts';
 import { type ReportOutcome, type RunNews, reportRunsVerb } from './report.ts';
 import type { ErrorClass } from './run-words.ts';
 import type { CreateAnswer, Emit, NewTask, TaskEvent } from './task.ts';
-import { endHeldRuns, NO_RESULT } from './transition.ts';
+import { endAsLost } from './sweep.ts';
 
 /** A run as the executor's callers know it. `seq` must be fresh for the run; a repeated one changes nothing. */
 export interface RunHandle {
@@ -47,13 +46,5 @@ async function markLost(tx: Parameters<Parameters<Store['transact']>[1]>[0], id:
   const head = (await tx.all(taskHeads, { rows: [[id]] }))[0];
   if (!head) throw new AppError('not_found', 'there is no such task');
   if (head.run_id === null) return false;
-  const run = (await tx.all(runsById, { rows: [[head.run_id]] }))[0]!;
-  const decision = decide({ outcome: 'lost' }, {
-    attempt: run.attempt,
-    maxAttempts: run.max_attempts,
-    retry: null,
-    cancelRequested: run.cancel_requested_at !== null,
-  });
-  const result = { ...NO_RESULT, error: 'marked as lost', errorClass: 'transient' as const };
-  return (await endHeldRuns(tx, [{ run, decision, result, started: false }], emit))[0]!;
+  return (await endAsLost(tx, await tx.all(runsById, { rows: [[head.run_id]] }), emit)) > 0;
 }

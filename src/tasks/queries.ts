@@ -40,6 +40,12 @@ export const insertEvents = hot<{ rows: unknown[][] }, { run_id: number; seq: nu
   where true
   on conflict do nothing returning run_id, seq`);
 
+/** Which of these reports were applied when they came (and not kept as late ones). */
+export const appliedReports = hot<{ rows: unknown[][] }, { run_id: number; seq: number }>('event.applied', (d, p) => sql`
+  select event.run_id, event.seq from ${d.rows(p.rows.param, { task_id: 'int', run_id: 'int', seq: 'int' })} as r
+  cross join event on event.task_id = r.task_id and event.run_id = r.run_id and event.seq = r.seq
+  where substr(event.type, 1, 5) <> 'late_'`);
+
 export interface DueTask {
   id: number;
   template: string;
@@ -199,12 +205,19 @@ export const taskHeads = hot<{ rows: unknown[][] }, TaskHead>('task.heads', (d, 
     task.started_at, run.agent_id
   from ${d.rows(p.rows.param, { id: 'int' })} as r cross join task on task.id = r.id left join run on run.id = task.run_id`);
 
+/** Every live run keeps its lease, and its wall limit, until `until` at least. */
+export const graceLeases = hot<{ until: number }>('run.grace', (_d, p) => sql`
+  update run set lease_until = ${p.until}, deadline_at = case when deadline_at < ${p.until} then ${p.until} else deadline_at end
+  where lease_until is not null`);
+
 export const requestCancel = hot<{ rows: unknown[][]; now: number }>('task.request_cancel', (d, p) => sql`
   update task set cancel_requested_at = ${p.now}, last_event_at = ${p.now} from ${d.rows(p.rows.param, { id: 'int' })} as r
   where task.id = r.id and ${d.guard('task.cancel_requested_at')} is null`);
 
-export const expiredTasks = hot<{ now: number; limit: number }, { id: number }>('task.expired', (_d, p) => sql`
-  select id from task where expires_at is not null and expires_at <= ${p.now} and ended_at is null and run_id is null limit ${p.limit}`);
+/** The time to live is the first generation's: a person who asks again wants it done. A paused task waits for its person. */
+export const expiredTasks = hot<{ now: number; limit: number }, { id: number }>('task.expired', (d, p) => sql`
+  select id from task where expires_at is not null and expires_at <= ${p.now} and ended_at is null and run_id is null
+    and generation = 1 and ${d.guard('status')} <> 'paused' limit ${p.limit}`);
 
 export const setDelivery = hot<{ rows: unknown[][] }>('task.delivery', (d, p) => sql`
   update task set delivery_status = r.delivery_status from ${d.rows(p.rows.param, { id: 'int', delivery_status: 'text' })} as r

@@ -1,6 +1,6 @@
 import type { Tx, Verb } from '../store/tx.ts';
 import { decide, type RunEnd } from './decide.ts';
-import { type HeldRun, insertEvents, markRunning, runsById, startRuns, storeProgress } from './queries.ts';
+import { appliedReports, type HeldRun, insertEvents, markRunning, runsById, startRuns, storeProgress } from './queries.ts';
 import type { ErrorClass } from './run-words.ts';
 import type { Emit, RetryPolicy, TaskEvent } from './task.ts';
 import { endHeldRuns, NO_RESULT, refOf, type RunEnding, type RunResult } from './transition.ts';
@@ -48,15 +48,27 @@ export async function reportRuns(tx: Tx, reports: readonly RunReport[], emit: Em
   const verdicts = reports.map((report) => judge(report, runs.get(report.runId)));
   const fresh = await storeReports(tx, reports, verdicts, runs);
   const folded = new Map<number, Folded>();
+  const repeats = new Set<RunReport>();
   for (const [index, report] of reports.entries()) {
-    if (verdicts[index] !== null || !fresh.has(key(report))) continue;
-    fold(folded, runs.get(report.runId)!, report.news);
+    if (!fresh.delete(key(report))) repeats.add(report);
+    else if (verdicts[index] === null) fold(folded, runs.get(report.runId)!, report.news);
   }
   await apply(tx, folded, emit);
-  return reports.map((report, index) => verdicts[index] ?? { result: fresh.has(key(report)) ? 'accepted' : 'duplicate' });
+  const known = await knownReports(tx, reports.filter((report, index) => verdicts[index]?.result === 'lease_lost' && repeats.has(report)), runs);
+  return reports.map((report, index) => {
+    const repeated = known.has(key(report)) || (verdicts[index] === null && repeats.has(report));
+    return repeated ? { result: 'duplicate' } : (verdicts[index] ?? { result: 'accepted' });
+  });
 }
 
-const key = (report: RunReport) => `${report.runId}/${report.seq}`;
+const key = (report: { runId: number; seq: number }) => `${report.runId}/${report.seq}`;
+
+/** Of repeats that come after the end of their run: those that were in time, which their agent never learned. */
+async function knownReports(tx: Tx, late: readonly RunReport[], runs: Map<number, HeldRun>): Promise<Set<string>> {
+  if (late.length === 0) return new Set();
+  const rows = late.map(({ runId, seq }) => [runs.get(runId)!.task_id, runId, seq]);
+  return new Set((await tx.all(appliedReports, { rows })).map((row) => key({ runId: row.run_id, seq: row.seq })));
+}
 
 /** Null: the report may change state. */
 function judge(report: RunReport, run: HeldRun | undefined): ReportOutcome | null {
@@ -77,8 +89,9 @@ async function storeReports(tx: Tx, reports: readonly RunReport[], verdicts: (Re
     const late = verdict ? `late_${type}` : type;
     rows.push([runs.get(report.runId)!.task_id, report.runId, report.seq, late, tx.now, eventData(type, data)]);
   }
+  if (rows.length === 0) return new Set();
   const stored = await tx.all(insertEvents, { rows });
-  return new Set(stored.map((row) => `${row.run_id}/${row.seq}`));
+  return new Set(stored.map((row) => key({ runId: row.run_id, seq: row.seq })));
 }
 
 /** Long results live on the task; the event keeps what tells the story. */

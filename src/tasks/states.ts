@@ -19,7 +19,8 @@ export const TASK_VERBS = {
   claim: { from: ['queued'], to: ['leased'] },
   start: { from: ['leased'], to: ['running'] },
   heartbeat: { from: ['leased', 'running'], to: ['leased', 'running'] },
-  ask: { from: ['running'], to: ['waiting', 'cancelled'] },
+  // The report of an end implies the start: both are one write where the `started` report is late or lost.
+  ask: { from: ['leased', 'running'], to: ['waiting', 'cancelled'] },
   succeed: { from: ['leased', 'running'], to: ['succeeded'] },
   fail: { from: ['leased', 'running'], to: ['queued', 'failed', 'cancelled'] },
   time_out: { from: ['leased', 'running'], to: ['queued', 'timed_out', 'cancelled'] },

@@ -1,7 +1,7 @@
 import type { Tx } from '../store/tx.ts';
 import { headsOf, settle } from './cancel.ts';
 import { decide, type RunEnd } from './decide.ts';
-import { expiredTasks, extendLeases, type HeldRun, insertEvents, overdueRuns, runsOfOtherInstances, runsPastDeadline, runsToCancel } from './queries.ts';
+import { expiredTasks, graceLeases, type HeldRun, insertEvents, overdueRuns, runsOfOtherInstances, runsPastDeadline, runsToCancel } from './queries.ts';
 import type { Emit, RetryPolicy, TaskEvent } from './task.ts';
 import { endHeldRuns, NO_RESULT, type RunResult } from './transition.ts';
 
@@ -15,11 +15,19 @@ export interface SweepCounts {
   expired: number;
 }
 
+export interface SweepOptions {
+  /** How long an agent has to confirm a cancel. */
+  cancelGraceMs: number;
+  /** Since when, epoch milliseconds, agents could speak without interruption: the grace does not run while they could not. */
+  agentsSpeakSince: number;
+}
+
 /** What time alone decides: expired leases, runs past their deadline, cancels past the grace, tasks past their time to live. */
-export async function sweep(tx: Tx, options: { cancelGraceMs: number }, emit: Emit<TaskEvent>): Promise<SweepCounts> {
-  const lost = await endRuns(tx, await tx.all(overdueRuns, { now: tx.now, limit: BATCH }), 'lost', emit);
+export async function sweep(tx: Tx, { cancelGraceMs, agentsSpeakSince }: SweepOptions, emit: Emit<TaskEvent>): Promise<SweepCounts> {
+  const lost = await endAsLost(tx, await tx.all(overdueRuns, { now: tx.now, limit: BATCH }), emit);
   const timedOut = await endRuns(tx, await tx.all(runsPastDeadline, { now: tx.now, limit: BATCH }), 'timed_out', emit);
-  const late = await tx.all(runsToCancel, { before: tx.now - options.cancelGraceMs, limit: BATCH });
+  const patient = tx.now - agentsSpeakSince < cancelGraceMs;
+  const late = patient ? [] : await tx.all(runsToCancel, { before: tx.now - cancelGraceMs, limit: BATCH });
   const cancelled = await endRuns(tx, late, 'cancelled', emit);
   const old = await tx.all(expiredTasks, { now: tx.now, limit: BATCH });
   const heads = await headsOf(tx, old);
@@ -29,14 +37,17 @@ export async function sweep(tx: Tx, options: { cancelGraceMs: number }, emit: Em
 
 /** A newer instance of the agent is there: what its predecessors held is re-queued at once. */
 export async function loseOtherInstances(tx: Tx, agentId: string, instanceId: string, emit: Emit<TaskEvent>): Promise<number> {
-  return endRuns(tx, await tx.all(runsOfOtherInstances, { agent: agentId, instance: instanceId }), 'lost', emit);
+  return endAsLost(tx, await tx.all(runsOfOtherInstances, { agent: agentId, instance: instanceId }), emit);
+}
+
+/** Ends these runs as lost: queued again while executions are left, else `lost`. Answers how many it was in time for. */
+export function endAsLost(tx: Tx, runs: readonly HeldRun[], emit: Emit<TaskEvent>): Promise<number> {
+  return endRuns(tx, runs, 'lost', emit);
 }
 
 /** After a start, an outage or a clock jump nothing expires for one lease time: agents must have had the chance to speak. */
-export async function graceForAll(tx: Tx, leaseMs: number): Promise<number> {
-  const runs = await tx.all(overdueRuns, { now: Number.MAX_SAFE_INTEGER, limit: 1_000_000 });
-  if (runs.length > 0) await tx.run(extendLeases, { rows: runs.map((run) => [run.run_id]), until: tx.now + leaseMs });
-  return runs.length;
+export function graceForAll(tx: Tx, leaseMs: number): Promise<number> {
+  return tx.run(graceLeases, { until: tx.now + leaseMs });
 }
 
 const RESULTS: Record<'lost' | 'timed_out' | 'cancelled', RunResult> = {

@@ -10,7 +10,14 @@ import type { OutboxEvent } from '../../src/outbox/message.ts';
 import { openSqlite } from '../../src/store/sqlite.ts';
 import type { Store } from '../../src/store/store.ts';
 
-const route: Route = { channel: 'telegram', account: 'default', chat: '-100', chatKind: 'group', thread: '4', messageId: '9' };
+const route: Route = {
+  channel: 'telegram',
+  account: 'default',
+  chat: '-100',
+  chatKind: 'group',
+  thread: '4',
+  messageId: '9',
+};
 const message = (identity: string, more: Partial<IncomingMessage> = {}): IncomingMessage => ({
   identity,
   kind: 'text',
@@ -25,12 +32,12 @@ const message = (identity: string, more: Partial<IncomingMessage> = {}): Incomin
 const clock = manualClock(0);
 let folder: string;
 let store: Store;
-let woken: number;
+const woken: string[] = [];
 beforeEach(async () => {
   clock.set(1_800_000_000_000);
   folder = await mkdtemp(join(tmpdir(), 'errand-inbox-'));
   store = openSqlite({ path: join(folder, 'errand.db'), clock });
-  woken = 0;
+  woken.length = 0;
 });
 afterEach(async () => {
   await store.close();
@@ -38,14 +45,22 @@ afterEach(async () => {
 });
 
 const port = (more: Partial<ChannelPortOptions> = {}) =>
-  createChannelPort({ store, channel: 'telegram', account: 'default', onStored: () => void (woken += 1), ...more });
+  createChannelPort({
+    store,
+    channel: 'telegram',
+    account: 'default',
+    onStored: () => void woken.push('now'),
+    ...more,
+  });
 const rows = () => store.fetch(store.dialect.build.selectFrom('inbox').selectAll().orderBy('id'));
 
 it('messages become rows in their order, with everything the platform told', async () => {
-  expect(await port().accept([message('a'), message('b', { kind: 'button', addressed: false, sender: {}, sentAt: undefined })])).toEqual([
-    'stored',
-    'stored',
-  ]);
+  expect(
+    await port().accept([
+      message('a'),
+      message('b', { kind: 'button', addressed: false, sender: {}, sentAt: undefined }),
+    ]),
+  ).toEqual(['stored', 'stored']);
   const [a, b] = await rows();
   expect(a).toMatchObject({
     channel: 'telegram',
@@ -62,14 +77,21 @@ it('messages become rows in their order, with everything the platform told', asy
   });
   expect(JSON.parse(a!.route)).toEqual(route);
   expect(b).toMatchObject({ kind: 'button', addressed: 0, sender_id: null, sender_name: null, sent_at: null });
-  expect(woken).toBe(1);
+  expect(woken).toHaveLength(1);
 });
 
 it('an identity is stored once: in one batch, in a later one and in two at the same time', async () => {
   const here = port();
-  expect(await here.accept([message('a'), message('a', { text: 'changed' }), message('b')])).toEqual(['stored', 'duplicate', 'stored']);
+  expect(await here.accept([message('a'), message('a', { text: 'changed' }), message('b')])).toEqual([
+    'stored',
+    'duplicate',
+    'stored',
+  ]);
   expect(await here.accept([message('b'), message('c')])).toEqual(['duplicate', 'stored']);
-  const both = await Promise.all([here.accept([message('d'), message('e')]), here.accept([message('e'), message('d')])]);
+  const both = await Promise.all([
+    here.accept([message('d'), message('e')]),
+    here.accept([message('e'), message('d')]),
+  ]);
   expect(both).toEqual([
     ['stored', 'stored'],
     ['duplicate', 'duplicate'],
@@ -89,7 +111,7 @@ it('the same identity on another account or channel is another message', async (
 it('a duplicate wakes nobody', async () => {
   await port().accept([message('a')]);
   await port().accept([message('a')]);
-  expect(woken).toBe(1);
+  expect(woken).toHaveLength(1);
 });
 
 it('when the store cannot write, neither messages nor offset are stored, nobody is woken, and the next try works', async () => {
@@ -100,15 +122,18 @@ it('when the store cannot write, neither messages nor offset are stored, nobody 
   });
   const here = port();
   await expect(here.accept([message('a')], { key: 'offset', value: 7 })).rejects.toThrow('no space');
-  expect([await rows(), await here.state.get('offset'), woken]).toEqual([[], undefined, 0]);
+  expect([await rows(), await here.state.get('offset'), woken.length]).toEqual([[], undefined, 0]);
   expect(await here.accept([message('a')], { key: 'offset', value: 7 })).toEqual(['stored']);
-  expect([(await rows()).length, await here.state.get('offset'), woken]).toEqual([1, 7, 1]);
+  expect([(await rows()).length, await here.state.get('offset'), woken.length]).toEqual([1, 7, 1]);
 });
 
 it('one bad batch fails alone; others of the same moment are stored', async () => {
   const here = port();
   const bad = message('bad', { kind: 'nonsense' as 'text' });
-  const [first, second] = await Promise.allSettled([here.accept([bad], { key: 'k', value: 1 }), here.accept([message('good')])]);
+  const [first, second] = await Promise.allSettled([
+    here.accept([bad], { key: 'k', value: 1 }),
+    here.accept([message('good')]),
+  ]);
   expect(first.status).toBe('rejected');
   expect(second).toMatchObject({ value: ['stored'] });
   expect([(await rows()).map((row) => row.identity), await here.state.get('k')]).toEqual([['good'], undefined]);
@@ -134,7 +159,11 @@ it('of two offsets at the same time the later call wins', async () => {
 
 it('text that no database takes is made storable', async () => {
   await port().accept([
-    message('x\uD800', { text: 'a\uD83Db\u0000c 😀', sender: { id: '1', name: '\uDE00' }, route: { ...route, chat: 'c\uD800' } }),
+    message('x\uD800', {
+      text: 'a\uD83Db\u0000c 😀',
+      sender: { id: '1', name: '\uDE00' },
+      route: { ...route, chat: 'c\uD800' },
+    }),
   ]);
   const [row] = await rows();
   expect(row).toMatchObject({ identity: 'x\uFFFD', text: 'a\uFFFDbc 😀', sender_name: '\uFFFD' });
@@ -184,16 +213,23 @@ it('a chat that speaks is reachable again; a repeated message is no new word', a
   const block = () =>
     store.transact('test', (tx) =>
       tx.exec(
-        tx.dialect.build
-          .insertInto('chat_hold')
-          .values({ channel: 'telegram', account: 'default', chat: '-100', until: null, unreachable_since: 5, reason: 'blocked' }),
+        tx.dialect.build.insertInto('chat_hold').values({
+          channel: 'telegram',
+          account: 'default',
+          chat: '-100',
+          until: null,
+          unreachable_since: 5,
+          reason: 'blocked',
+        }),
       ),
     );
   const holds = async () => (await store.fetch(store.dialect.build.selectFrom('chat_hold').selectAll())).length;
   await block();
   await port({ outbox }).accept([message('a')]);
   expect(await holds()).toBe(0);
-  expect(events).toEqual([{ type: 'outbox.enqueued', chats: [{ channel: 'telegram', account: 'default', chat: '-100' }] }]);
+  expect(events).toEqual([
+    { type: 'outbox.enqueued', chats: [{ channel: 'telegram', account: 'default', chat: '-100' }] },
+  ]);
   await block();
   await port({ outbox }).accept([message('a')]);
   expect(await holds()).toBe(1);

@@ -3,8 +3,8 @@ import {
   blockedText,
   finalText,
   progressText,
-  type Subject,
   SUMMARY_LIMIT,
+  type Subject,
   sentenceOf,
   stateText,
   titleFor,
@@ -16,7 +16,16 @@ const en: Subject = { lang: 'en', title: 'Hello', id: 'k7q2' };
 const zh: Subject = { lang: 'zh', title: '问候', id: 'k7q2' };
 
 function end(more: Partial<TaskEnd> = {}): TaskEnd {
-  return { summary: null, error: null, errorClass: null, reason: null, attempt: 1, tookMs: 3_000, finishedBeforeCancel: false, ...more };
+  return {
+    summary: null,
+    error: null,
+    errorClass: null,
+    reason: null,
+    attempt: 1,
+    tookMs: 3_000,
+    finishedBeforeCancel: false,
+    ...more,
+  };
 }
 
 describe('the final message', () => {
@@ -32,7 +41,14 @@ describe('the final message', () => {
   });
 
   it('tells one sentence of a failure, what was printed, and how to go on', () => {
-    const text = finalText(en, 'failed', end({ error: 'Error: no such room\n    at check (x.js:1:1)', summary: 'looking\n    at check (x.js:1:1)\nfor 302' }));
+    const text = finalText(
+      en,
+      'failed',
+      end({
+        error: 'Error: no such room\n    at check (x.js:1:1)',
+        summary: 'looking\n    at check (x.js:1:1)\nfor 302',
+      }),
+    );
     expect(text).toBe('❌ Hello failed: no such room\nlooking\nfor 302\n/retry k7q2 · /logs k7q2');
   });
 
@@ -42,7 +58,9 @@ describe('the final message', () => {
   });
 
   it('offers no log of what never ran', () => {
-    expect(finalText(en, 'cancelled', end({ attempt: 0, reason: 'cancel_requested' }))).toBe('🚫 Hello was cancelled\n/retry k7q2');
+    expect(finalText(en, 'cancelled', end({ attempt: 0, reason: 'cancel_requested' }))).toBe(
+      '🚫 Hello was cancelled\n/retry k7q2',
+    );
     expect(finalText(en, 'failed', end({ attempt: 0, reason: 'expired' }))).toContain('waited too long');
   });
 
@@ -55,7 +73,9 @@ describe('the final message', () => {
   it.each(FINAL_STATES)('%s shows no stored word, in no language', (state) => {
     for (const subject of [en, zh]) {
       for (const reason of ['attempts_used_up', 'permanent_error', 'cancel_requested', 'expired', null]) {
-        expect(finalText(subject, state, end({ reason, attempt: 2 }))).not.toMatch(/_|permanent|transient|undefined|null/);
+        expect(finalText(subject, state, end({ reason, attempt: 2 }))).not.toMatch(
+          /_|permanent|transient|undefined|null/,
+        );
       }
     }
   });
@@ -68,18 +88,23 @@ describe('the final message', () => {
 
 describe('the other messages', () => {
   it('say what a person has to do', () => {
-    expect(blockedText(en, 'the quota is used up', false)).toBe('✋ Hello needs you: the quota is used up\n/retry k7q2 to go on · /cancel k7q2');
+    expect(blockedText(en, 'the quota is used up', false)).toBe(
+      '✋ Hello needs you: the quota is used up\n/retry k7q2 to go on · /cancel k7q2',
+    );
     expect(blockedText(zh, '要继续吗', true)).toContain('问候 有个问题：要继续吗');
     expect(blockedText(en, '', false)).toContain('please have a look');
   });
 
   it('tell real changes and keep silent about leases and what other messages tell', () => {
     expect(stateText(en, 'leased', 'running', null)).toBe('▶️ Hello is running');
-    expect(stateText(en, 'running', 'queued', 'lease_expired')).toBe('🔁 Hello is queued again (the machine it ran on stopped answering)');
+    expect(stateText(en, 'running', 'queued', 'lease_expired')).toBe(
+      '🔁 Hello is queued again (the machine it ran on stopped answering)',
+    );
     expect(stateText(zh, 'running', 'queued', 'transient_error')).toBe('🔁 问候 重新排队（临时故障）');
     expect(stateText(en, 'queued', 'paused', null)).toContain('paused');
     expect(stateText(en, 'paused', 'queued', null)).toContain('goes on');
-    for (const to of ['leased', 'waiting', 'succeeded', 'failed', 'cancelled'] as const) expect(stateText(en, 'queued', to, null)).toBeUndefined();
+    for (const to of ['leased', 'waiting', 'succeeded', 'failed', 'cancelled'] as const)
+      expect(stateText(en, 'queued', to, null)).toBeUndefined();
   });
 
   it('tell progress with what there is of it', () => {
@@ -97,7 +122,9 @@ describe('names and sentences', () => {
   });
 
   it('take the last line of a Python traceback and the first of anything else', () => {
-    expect(sentenceOf('Traceback (most recent call last):\n  File "x.py", line 1\nValueError: bad room')).toBe('ValueError: bad room');
+    expect(sentenceOf('Traceback (most recent call last):\n  File "x.py", line 1\nValueError: bad room')).toBe(
+      'ValueError: bad room',
+    );
     expect(sentenceOf('\n\nfirst\nsecond')).toBe('first');
     expect(sentenceOf(null)).toBe('');
     expect(sentenceOf('y'.repeat(1_000)).length).toBeLessThanOrEqual(240);

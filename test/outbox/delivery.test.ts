@@ -39,7 +39,8 @@ describe('order and pace', () => {
     for (let n = 0; n < 10; n += 1) await rig.enqueue(...chats.map((chat) => final(chat, `${chat}${n}`)));
     await rig.deliver([channel]);
     await until(async () => (await rig.statuses()).every((status) => status === 'sent'), 'all to be sent');
-    for (const chat of chats) expect(channel.arrived(chat)).toEqual(Array.from({ length: 10 }, (_, n) => `${chat}${n}`));
+    for (const chat of chats)
+      expect(channel.arrived(chat)).toEqual(Array.from({ length: 10 }, (_, n) => `${chat}${n}`));
     expect(collisions).toBe(0);
   });
 
@@ -49,7 +50,12 @@ describe('order and pace', () => {
     await rig.enqueue(final('1', 'now'));
     delivery.wake();
     await settled('sent');
-    expect(await rig.row('now')).toMatchObject({ platform_ids: '["p1"]', sent_at: START, error: null, lease_until: null });
+    expect(await rig.row('now')).toMatchObject({
+      platform_ids: '["p1"]',
+      sent_at: START,
+      error: null,
+      lease_until: null,
+    });
     expect(rig.events.at(-1)).toMatchObject({ type: 'outbox.sent', kind: 'final', chat: '1' });
   });
 
@@ -80,7 +86,10 @@ describe('order and pace', () => {
     telegram.otherwise(() => AWAY);
     await rig.enqueue(...['1', '2', '3'].map((chat) => final(chat, `t${chat}`)));
     const delivery = await rig.deliver([telegram, wecom]);
-    await until(async () => (await rig.rows()).every((row) => row.error === 'no connection' && row.status === 'pending'), 'all to fail');
+    await until(
+      async () => (await rig.rows()).every((row) => row.error === 'no connection' && row.status === 'pending'),
+      'all to fail',
+    );
     await rig.enqueue({ route: route('w', 'wecom'), kind: 'reply', text: 'w1' });
     delivery.wake();
     await settled('pending', 'pending', 'pending', 'sent');
@@ -130,7 +139,13 @@ describe('order and pace', () => {
   it('an update is superseded when the result of its task waits behind it; other updates are sent', async () => {
     const channel = scriptedChannel();
     const update = (text: string, taskId: number, chat = '1') => final(chat, text, { kind: 'update', taskId });
-    await rig.enqueue(update('1 of 2', 5), update('begun', 7), update('alone', 6), update('2 of 2', 5), update('elsewhere', 5, '2'));
+    await rig.enqueue(
+      update('1 of 2', 5),
+      update('begun', 7),
+      update('alone', 6),
+      update('2 of 2', 5),
+      update('elsewhere', 5, '2'),
+    );
     await rig.enqueue(final('1', 'result', { taskId: 5 }), final('1', 'result 7', { taskId: 7 }));
     await rig.deliver([channel]);
     await settled('superseded', 'superseded', 'sent', 'superseded', 'sent', 'sent', 'sent');
@@ -147,7 +162,10 @@ describe('failures', () => {
     const delivery = await rig.deliver([channel]);
     const pauses: number[] = [];
     for (let n = 1; n <= 2; n += 1) {
-      await until(async () => (await rig.row('m')).attempts === n && (await rig.row('m')).status === 'pending', `failure ${n}`);
+      await until(
+        async () => (await rig.row('m')).attempts === n && (await rig.row('m')).status === 'pending',
+        `failure ${n}`,
+      );
       pauses.push((await rig.row('m')).next_at - rig.clock.now());
       rig.clock.advance(pauses.at(-1)!);
       delivery.wake();
@@ -168,7 +186,10 @@ describe('failures', () => {
     rig.clock.advance(23 * 3_600_000);
     delivery.wake();
     await settled('expired', 'expired');
-    expect(rig.events.filter((event) => event.type === 'outbox.dead').map((event) => event.status)).toEqual(['expired', 'expired']);
+    expect(rig.events.filter((event) => event.type === 'outbox.dead').map((event) => event.status)).toEqual([
+      'expired',
+      'expired',
+    ]);
     expect(channel.calls).toHaveLength(3);
   });
 
@@ -204,7 +225,10 @@ describe('failures', () => {
     await rig.enqueue({ route: route('w', 'wecom'), kind: 'final', text: 'result' });
     const delivery = await rig.deliver([channel]);
     for (let n = 1; n <= 6; n += 1) {
-      await until(async () => (await rig.row('result')).attempts === n && (await rig.row('result')).status === 'pending', `loss ${n}`);
+      await until(
+        async () => (await rig.row('result')).attempts === n && (await rig.row('result')).status === 'pending',
+        `loss ${n}`,
+      );
       rig.clock.advance(300_000);
       delivery.wake();
     }
@@ -238,7 +262,9 @@ describe('failures', () => {
 
     rig.events.length = 0;
     await rig.store.transact('test', (tx) => rig.outbox.clearHold(tx, [route('1'), route('1'), route('2')]));
-    expect(rig.events).toEqual([{ type: 'outbox.enqueued', chats: [{ channel: 'telegram', account: 'default', chat: '1' }] }]);
+    expect(rig.events).toEqual([
+      { type: 'outbox.enqueued', chats: [{ channel: 'telegram', account: 'default', chat: '1' }] },
+    ]);
     delivery.wake();
     await settled('dead', 'sent', 'sent', 'sent', 'sent');
     expect(channel.arrived('1')).toEqual(['b', 'd']);
@@ -350,12 +376,12 @@ describe('parts', () => {
       });
       return SENT;
     });
-    await rig.enqueue(final('1', 'one|two'), final('2', 'elsewhere'));
-    await rig.deliver([channel]);
-    await until(() => channel.arrived('2').length === 1, 'the other chat');
-    await until(async () => (await rig.row('elsewhere')).status !== 'pending', 'the other row');
-    expect(channel.arrived('1')).toEqual(['one']);
-    expect((await rig.row('one|two')).parts_sent).toBe(0);
+    await rig.enqueue(final('1', 'one|two'));
+    const delivery = await rig.deliver([channel]);
+    await until(() => channel.arrived('1').length === 1, 'the first part');
+    await delivery.stop();
+    expect(channel.texts()).toEqual(['one']);
+    expect(await rig.row('one|two')).toMatchObject({ status: 'sending', parts_sent: 0, attempts: 9 });
   });
 });
 
@@ -479,4 +505,23 @@ it('stop waits for running calls, tells them to end, and a later start goes on',
   rig.clock.advance(60_000);
   await delivery.start();
   await settled('sent');
+});
+
+it('while stopping, what is on its way is finished and nothing new is begun', async () => {
+  const channel = scriptedChannel();
+  let release: () => void = () => undefined;
+  channel.next(async () => {
+    await new Promise<void>((resolve) => {
+      release = resolve;
+    });
+    return SENT;
+  });
+  await rig.enqueue(final('1', 'on its way'), final('2', 'waits'), final('1', 'later'));
+  const delivery = await rig.deliver([channel], { parallel: 1, stopGraceMs: 60_000 });
+  await until(() => channel.calls.length === 1, 'the call');
+  const stopped = delivery.stop();
+  release();
+  await stopped;
+  expect(await rig.statuses()).toEqual(['sent', 'pending', 'pending']);
+  expect(channel.texts()).toEqual(['on its way']);
 });

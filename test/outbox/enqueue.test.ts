@@ -8,10 +8,21 @@ beforeEach(async () => {
 afterEach(() => rig.end());
 
 it('messages are stored as pending in the order given, with the route untouched', async () => {
-  await rig.enqueue(final('1', 'a', { taskId: 5, flowId: 6, sessionKey: 's' }), final('1', 'b'), final('2', '"quoted" 汉字 \\ 😀'));
+  await rig.enqueue(
+    final('1', 'a', { taskId: 5, flowId: 6, sessionKey: 's' }),
+    final('1', 'b'),
+    final('2', '"quoted" 汉字 \\ 😀'),
+  );
   const rows = await rig.rows();
   expect(rows.map((row) => row.text)).toEqual(['a', 'b', '"quoted" 汉字 \\ 😀']);
-  expect(rows[0]).toMatchObject({ status: 'pending', task_id: 5, flow_id: 6, session_key: 's', next_at: START, created_at: START });
+  expect(rows[0]).toMatchObject({
+    status: 'pending',
+    task_id: 5,
+    flow_id: 6,
+    session_key: 's',
+    next_at: START,
+    created_at: START,
+  });
   expect(JSON.parse(rows[0]!.route)).toEqual(route('1'));
   expect(rig.events).toEqual([
     {
@@ -25,7 +36,11 @@ it('messages are stored as pending in the order given, with the route untouched'
 });
 
 it('one dedupe key is one row, within a batch and across batches, and the first text stays', async () => {
-  await rig.enqueue(final('1', 'first', { dedupeKey: 'k' }), final('1', 'second', { dedupeKey: 'k' }), final('1', 'other'));
+  await rig.enqueue(
+    final('1', 'first', { dedupeKey: 'k' }),
+    final('1', 'second', { dedupeKey: 'k' }),
+    final('1', 'other'),
+  );
   rig.events.length = 0;
   await rig.enqueue(final('1', 'third', { dedupeKey: 'k' }));
   expect((await rig.rows()).map((row) => row.text)).toEqual(['first', 'other']);
@@ -57,13 +72,22 @@ it('text that databases refuse is made storable', async () => {
 it('a batch without dedupe keys is one insert', async () => {
   const statements: string[] = [];
   await rig.store.transact('test', async (tx) => {
-    const counting = Object.create(tx, {
-      now: { value: tx.now },
-      run: { value: (query: { name: string }, params: never) => (statements.push(query.name), tx.run(query as never, params)) },
-      all: { value: (query: { name: string }, params: never) => (statements.push(query.name), tx.all(query as never, params)) },
-      ids: { value: (count: number) => tx.ids(count) },
-      afterCommit: { value: (action: () => void) => tx.afterCommit(action) },
-    }) as typeof tx;
+    const counting: typeof tx = {
+      now: tx.now,
+      dialect: tx.dialect,
+      ids: (count) => tx.ids(count),
+      afterCommit: (action) => tx.afterCommit(action),
+      run: (query, params) => {
+        statements.push(query.name);
+        return tx.run(query, params);
+      },
+      all: (query, params) => {
+        statements.push(query.name);
+        return tx.all(query, params);
+      },
+      fetch: () => Promise.reject(new Error('a statement built on the spot')),
+      exec: () => Promise.reject(new Error('a statement built on the spot')),
+    };
     await rig.outbox.enqueue(counting, [final('1', 'a'), final('2', 'b'), final('3', 'c')]);
   });
   expect(statements).toEqual(['outbox.insert']);

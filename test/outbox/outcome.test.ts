@@ -23,7 +23,7 @@ const message = (more: Partial<LeasedMessage> = {}): LeasedMessage => ({
   platformIds: [],
   ...more,
 });
-const after = (outcome: SendOutcome, more: Partial<LeasedMessage> = {}, advanced = false) =>
+const ended = (outcome: SendOutcome, more: Partial<LeasedMessage> = {}, advanced = false) =>
   settlementOf(message(more), { outcome, partsSent: 0, platformIds: [], advanced }, NOW, () => 0.5);
 const lost = (safe: boolean): SendOutcome => ({ outcome: 'unknown', error: 'cut', safe });
 const retry = (afterMs?: number): SendOutcome => ({ outcome: 'retry', error: 'busy', scope: 'channel', afterMs });
@@ -35,17 +35,19 @@ describe('the pause before the next try', () => {
     [10 ** 12, 86_400_000],
     [undefined, 2_000],
   ])('asked for %o ms it is %i ms', (asked, pause) => {
-    expect(after(retry(asked)).nextAt).toBe(NOW + pause);
+    expect(ended(retry(asked)).nextAt).toBe(NOW + pause);
   });
 
   it('grows to five minutes and no further', () => {
-    const pauses = [1, 2, 3, 8, 9, 500].map((fence) => after(retry(), { fence }).nextAt - NOW);
+    const pauses = [1, 2, 3, 8, 9, 500].map((fence) => ended(retry(), { fence }).nextAt - NOW);
     expect(pauses).toEqual([2_000, 4_000, 8_000, 256_000, 300_000, 300_000]);
   });
 
   it('is also the chat’s pause when the platform says so', () => {
-    expect(after({ outcome: 'retry', error: 'busy', scope: 'chat', afterMs: 9_000 }).hold).toEqual({ until: NOW + 9_000 });
-    expect(after(retry()).hold).toBeUndefined();
+    expect(ended({ outcome: 'retry', error: 'busy', scope: 'chat', afterMs: 9_000 }).hold).toEqual({
+      until: NOW + 9_000,
+    });
+    expect(ended(retry()).hold).toBeUndefined();
   });
 });
 
@@ -60,11 +62,11 @@ describe('a lost answer', () => {
     ['update', false, {}, { status: 'unknown' }],
     ['notice', false, {}, { status: 'unknown' }],
   ] as const)('of a %s (safe: %o, %o) leads to %o', (kind, safe, more, expected) => {
-    expect(after(lost(safe), { kind, ...more })).toMatchObject(expected);
+    expect(ended(lost(safe), { kind, ...more })).toMatchObject(expected);
   });
 
   it('of a later part counts for that part only', () => {
-    expect(after(lost(false), { maybeRepeat: true }, true)).toMatchObject({ status: 'pending', maybeRepeat: true });
+    expect(ended(lost(false), { maybeRepeat: true }, true)).toMatchObject({ status: 'pending', maybeRepeat: true });
   });
 });
 
@@ -73,8 +75,18 @@ describe('a dead sender', () => {
     settlementOfAbandoned(message({ leaseUntil: NOW - agoMs + LEASE_MS }), windowMs, NOW);
 
   it('leaves a verbatim repeat as long as the platform surely remembers, then a marked one', () => {
-    expect(abandoned(600_000, 539_999)).toMatchObject({ status: 'pending', maybeRepeat: false, safeRepeats: 1, nextAt: NOW });
-    expect(abandoned(600_000, 540_000)).toMatchObject({ status: 'pending', maybeRepeat: true, safeRepeats: 0, nextAt: NOW });
+    expect(abandoned(600_000, 539_999)).toMatchObject({
+      status: 'pending',
+      maybeRepeat: false,
+      safeRepeats: 1,
+      nextAt: NOW,
+    });
+    expect(abandoned(600_000, 540_000)).toMatchObject({
+      status: 'pending',
+      maybeRepeat: true,
+      safeRepeats: 0,
+      nextAt: NOW,
+    });
     expect(abandoned(0, 1)).toMatchObject({ status: 'pending', maybeRepeat: true });
   });
 });

@@ -24,7 +24,9 @@ function plan(query: HotQuery<never, unknown>): string[] {
   const compiled = query.compile(sqliteDialect);
   const connection = new Database(rig.path, { readonly: true });
   try {
-    const values = compiled.parameters.map((value) => (value instanceof Param ? (value.name === 'rows' ? '[]' : 1) : value));
+    const values = compiled.parameters.map((value) =>
+      value instanceof Param ? (value.name === 'rows' ? '[]' : 1) : value,
+    );
     const rows = connection.prepare(`explain query plan ${compiled.sql}`).all(values) as { detail: string }[];
     return rows.map((row) => row.detail);
   } finally {
@@ -32,26 +34,57 @@ function plan(query: HotQuery<never, unknown>): string[] {
   }
 }
 
-const all = [chatHeads, freeChats, insertNewMessages, leaseMessages, recordParts, sendingMessages, settleMessages, supersedeUpdates];
-it.each(all.map((query) => [query.name, query as unknown as HotQuery<never, unknown>]))('%s never walks through the outbox', (_name, query) => {
-  const steps = plan(query);
-  // Scanning what is being sent is fine: a handful of rows in an index of their own.
-  const scans = steps.filter((step) => /^SCAN (outbox|m|o|older|busy|result|head|chat_hold)\b/.test(step) && !/SCAN head$/.test(step));
-  expect(scans.filter((step) => !step.includes('outbox_sender'))).toEqual([]);
-});
-
-it.each([leaseMessages, recordParts, settleMessages].map((query) => [query.name, query as unknown as HotQuery<never, unknown>]))(
-  '%s finds its messages by id',
+const all = [
+  chatHeads,
+  freeChats,
+  insertNewMessages,
+  leaseMessages,
+  recordParts,
+  sendingMessages,
+  settleMessages,
+  supersedeUpdates,
+];
+it.each(all.map((query) => [query.name, query as unknown as HotQuery<never, unknown>]))(
+  '%s never walks through the outbox',
   (_name, query) => {
-    expect(plan(query).join('\n')).toContain('SEARCH outbox USING INTEGER PRIMARY KEY');
+    const steps = plan(query);
+    const scans = steps.filter(
+      (step) => /^SCAN (outbox|m|o|older|busy|result|head|chat_hold)\b/.test(step) && !/SCAN head$/.test(step),
+    );
+    expect(scans).toEqual([]);
   },
 );
+
+it.each(
+  [leaseMessages, recordParts, settleMessages].map((query) => [
+    query.name,
+    query as unknown as HotQuery<never, unknown>,
+  ]),
+)('%s finds its messages by id', (_name, query) => {
+  expect(plan(query).join('\n')).toContain('SEARCH outbox USING INTEGER PRIMARY KEY');
+});
+
+it('whether a chat has a sender, and whether a result follows an update, is asked of small indexes', () => {
+  expect(plan(leaseMessages as unknown as HotQuery<never, unknown>).join('\n')).toContain(
+    'busy USING COVERING INDEX outbox_sender',
+  );
+  for (const query of [chatHeads, supersedeUpdates]) {
+    expect(plan(query as unknown as HotQuery<never, unknown>).join('\n')).toContain(
+      'SEARCH result USING INDEX outbox_task',
+    );
+  }
+});
 
 it('the heads are the oldest of each chat, however much waits behind them, in the order they may go', async () => {
   await rig.enqueue(...Array.from({ length: 300 }, (_, n) => final(`chat ${n % 3}`, `m${n}`)));
   await rig.enqueue({ route: { ...route('x'), account: 'other' }, kind: 'final', text: 'elsewhere' });
   await rig.store.transact('test', (tx) =>
-    tx.exec(tx.dialect.build.updateTable('outbox').set({ next_at: START + 5 }).where('text', '=', 'm0')),
+    tx.exec(
+      tx.dialect.build
+        .updateTable('outbox')
+        .set({ next_at: START + 5 })
+        .where('text', '=', 'm0'),
+    ),
   );
   const heads = await rig.store.all(chatHeads, { channel: 'telegram', account: 'default', limit: 10 });
   expect(heads.map((head) => [head.chat, head.ready_at])).toEqual([
@@ -74,7 +107,15 @@ it('a late sender changes nothing', async () => {
   const { lease, settle, recordPart } = rig.outbox.leases;
   const [message] = await rig.store.write(lease, [(await rig.row('a')).id]);
   const late = { ...message!, fence: message!.fence - 1 };
-  const end = { status: 'sent', nextAt: 0, error: null, maybeRepeat: false, safeRepeats: 0, partsSent: 1, platformIds: ['x'] } as const;
+  const end = {
+    status: 'sent',
+    nextAt: 0,
+    error: null,
+    maybeRepeat: false,
+    safeRepeats: 0,
+    partsSent: 1,
+    platformIds: ['x'],
+  } as const;
   rig.events.length = 0;
   expect(await rig.store.write(recordPart, [{ message: late, partsSent: 1, platformIds: [] }])).toEqual([false]);
   expect(await rig.store.write(settle, [{ ...end, message: late, hold: { unreachable: true } }])).toEqual([false]);
@@ -92,7 +133,12 @@ it('messages are leased in order, one per chat, and not from a chat that is held
 });
 
 it('the list shows the newest first and can be narrowed and continued', async () => {
-  await rig.enqueue(final('1', 'a', { sessionKey: 's' }), final('1', 'b'), { route: route('u', 'webchat'), kind: 'reply', text: 'c', sessionKey: 's' });
+  await rig.enqueue(final('1', 'a', { sessionKey: 's' }), final('1', 'b'), {
+    route: route('u', 'webchat'),
+    kind: 'reply',
+    text: 'c',
+    sessionKey: 's',
+  });
   const texts = async (filter: Omit<Parameters<typeof listMessages>[1], 'limit'>, limit = 10) =>
     (await listMessages(rig.store, { ...filter, limit })).map((row) => row.text);
   expect(await texts({})).toEqual(['c', 'b', 'a']);

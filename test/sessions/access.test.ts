@@ -39,8 +39,11 @@ afterEach(async () => {
 const key = (userId: string): PersonKey => ({ channel: 'telegram', account: 'default', userId });
 const route = (chat: string): Route => ({ channel: 'telegram', account: 'default', chat, chatKind: 'direct' });
 const ask = (userId: string, more: Partial<PersonKey> = {}): Promise<PairingAnswer> =>
-  store.transact('ask', (tx) => requestPairing(tx, { ...key(userId), ...more, name: `name ${userId}`, route: route(userId) }));
-const approve = (code: string, by = 'cli', role?: Role) => store.transact('approve', (tx) => approvePairing(tx, code, by, role));
+  store.transact('ask', (tx) =>
+    requestPairing(tx, { ...key(userId), ...more, name: `name ${userId}`, route: route(userId) }),
+  );
+const approve = (code: string, by = 'cli', role?: Role) =>
+  store.transact('approve', (tx) => approvePairing(tx, code, by, role));
 const auditLog = () => store.fetch(store.dialect.build.selectFrom('audit').selectAll().orderBy('id'));
 
 async function codeFor(userId: string): Promise<string> {
@@ -56,7 +59,12 @@ async function letIn(userId: string, role: Role): Promise<void> {
 describe('rights', () => {
   it('grow from role to role, and are none without one', () => {
     const table = ROLES.map((role) => RIGHTS.filter((right) => may(role, right)));
-    expect(table).toEqual([['talk'], ['talk', 'run'], ['talk', 'run', 'approve'], ['talk', 'run', 'approve', 'administer']]);
+    expect(table).toEqual([
+      ['talk'],
+      ['talk', 'run'],
+      ['talk', 'run', 'approve'],
+      ['talk', 'run', 'approve', 'administer'],
+    ]);
     expect(RIGHTS.some((right) => may(null, right))).toBe(false);
     expect([isRole('admin'), isRole('root'), isRole('__proto__')]).toEqual([true, false, false]);
   });
@@ -69,11 +77,19 @@ describe('pairing', () => {
     const code = await codeFor('42');
     expect(code).toMatch(/^[0-9A-HJKMNP-TV-Z]{8}$/);
     expect(await whoIs(store, key('42'))).toEqual({ role: null, revoked: false });
-    const answer = await approve(` ${code.slice(0, 4).toLowerCase()}-${code.slice(4).replaceAll('1', 'l').replaceAll('0', 'o')}`);
-    expect(answer).toMatchObject({ outcome: 'approved', person: { userId: '42', name: 'name 42', role: 'operator', pairedBy: 'cli' }, route: route('42') });
+    const answer = await approve(
+      ` ${code.slice(0, 4).toLowerCase()}-${code.slice(4).replaceAll('1', 'l').replaceAll('0', 'o')}`,
+    );
+    expect(answer).toMatchObject({
+      outcome: 'approved',
+      person: { userId: '42', name: 'name 42', role: 'operator', pairedBy: 'cli' },
+      route: route('42'),
+    });
     expect(await whoIs(store, key('42'))).toEqual({ role: 'operator', revoked: false });
     expect(await nobodyYet(store)).toBe(false);
-    expect(await auditLog()).toMatchObject([{ actor: 'cli', action: 'access.approved', target: 'telegram/default/42', data: '{"role":"operator"}' }]);
+    expect(await auditLog()).toMatchObject([
+      { actor: 'cli', action: 'access.approved', target: 'telegram/default/42', data: '{"role":"operator"}' },
+    ]);
   });
 
   it('only the hash of a code is stored', async () => {
@@ -94,7 +110,11 @@ describe('pairing', () => {
   it('asking again within a minute sends nothing new; later the new code replaces the old one', async () => {
     const first = await codeFor('42');
     clock.advance(MINUTE - 1);
-    expect(await ask('42')).toEqual({ outcome: 'already_sent', code: undefined, alreadySentAt: clock.now() - MINUTE + 1 });
+    expect(await ask('42')).toEqual({
+      outcome: 'already_sent',
+      code: undefined,
+      alreadySentAt: clock.now() - MINUTE + 1,
+    });
     clock.advance(1);
     const second = await codeFor('42');
     expect(await approve(first)).toEqual({ outcome: 'unknown_code' });
@@ -155,7 +175,10 @@ describe('people and groups', () => {
     expect(await store.transact('revoke', (tx) => revoke(tx, key('nobody'), 'cli'))).toBe('not_found');
     expect(await whoIs(store, key('42'))).toEqual({ role: null, revoked: true });
     expect(await ask('42')).toEqual({ outcome: 'revoked', code: undefined });
-    expect(await store.transact('role', (tx) => setRole(tx, key('42'), 'viewer', 'cli'))).toMatchObject({ role: 'viewer', revokedAt: null });
+    expect(await store.transact('role', (tx) => setRole(tx, key('42'), 'viewer', 'cli'))).toMatchObject({
+      role: 'viewer',
+      revokedAt: null,
+    });
     expect(await whoIs(store, key('42'))).toEqual({ role: 'viewer', revoked: false });
     expect((await auditLog()).map((row) => row.action)).toEqual(['access.approved', 'access.revoked', 'access.role']);
   });
@@ -166,14 +189,19 @@ describe('people and groups', () => {
     const person = (await store.transact('role', (tx) => setRole(tx, key('42'), 'approver', 'cli')))!;
     expect(await getPersonById(store, person.id)).toEqual(person);
     expect(await getPersonById(store, 999_999)).toBeUndefined();
-    expect((await auditLog()).at(-1)).toMatchObject({ action: 'access.role', data: '{"from":"viewer","to":"approver"}' });
+    expect((await auditLog()).at(-1)).toMatchObject({
+      action: 'access.role',
+      data: '{"from":"viewer","to":"approver"}',
+    });
   });
 
   it('a role holds on its channel account only, and nobody is nobody', async () => {
     await letIn('42', 'admin');
     expect(await whoIs(store, { ...key('42'), account: 'second' })).toMatchObject({ role: null });
     expect(await whoIs(store, { ...key('42'), channel: 'wecom' })).toMatchObject({ role: null });
-    expect(await whoIs(store, { channel: 'telegram', account: 'default', userId: undefined })).toMatchObject({ role: null });
+    expect(await whoIs(store, { channel: 'telegram', account: 'default', userId: undefined })).toMatchObject({
+      role: null,
+    });
   });
 
   it('in groups both the chat and the person must be allowed', async () => {
@@ -181,9 +209,14 @@ describe('people and groups', () => {
     const group: Route = { ...route('-100'), chatKind: 'group' };
     const mayRun = async (user: string | undefined, where: Route) => (await accessIn(store, where, user)).may('run');
     expect([await mayRun('42', route('42')), await mayRun('42', group)]).toEqual([true, false]);
-    const change = (verb: typeof allowGroup) => store.transact('group', (tx) => verb(tx, { channel: 'telegram', account: 'default', chat: '-100' }, 'cli'));
+    const change = (verb: typeof allowGroup) =>
+      store.transact('group', (tx) => verb(tx, { channel: 'telegram', account: 'default', chat: '-100' }, 'cli'));
     expect([await change(allowGroup), await change(allowGroup)]).toEqual([true, false]);
-    expect([await mayRun('42', group), await mayRun('43', group), await mayRun(undefined, group)]).toEqual([true, false, false]);
+    expect([await mayRun('42', group), await mayRun('43', group), await mayRun(undefined, group)]).toEqual([
+      true,
+      false,
+      false,
+    ]);
     expect((await listAccess(store, clock.now())).groups).toMatchObject([{ chat: '-100', allowedBy: 'cli' }]);
     expect([await change(denyGroup), await change(denyGroup)]).toEqual([true, false]);
     expect(await mayRun('42', group)).toBe(false);

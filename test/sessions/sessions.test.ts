@@ -35,12 +35,23 @@ describe('session keys', () => {
   });
 
   it('two different conversations never share a key, whatever their ids hold', () => {
-    const part = fc.string({ unit: fc.constantFrom(':', '%', 'a', 'topic', 'group', 'direct', '3A', ' '), minLength: 1, maxLength: 4 });
-    const place = fc.record({ account: part, chat: part, chatKind: fc.constantFrom('direct', 'group') }, { requiredKeys: ['account', 'chat', 'chatKind'] });
-    const withTopic = fc.tuple(place, fc.option(part, { nil: undefined })).map(([at, thread]) => route({ ...at, thread } as Partial<Route>));
+    const part = fc.string({
+      unit: fc.constantFrom(':', '%', 'a', 'topic', 'group', 'direct', '3A', ' '),
+      minLength: 1,
+      maxLength: 4,
+    });
+    const place = fc.record(
+      { account: part, chat: part, chatKind: fc.constantFrom('direct', 'group') },
+      { requiredKeys: ['account', 'chat', 'chatKind'] },
+    );
+    const withTopic = fc
+      .tuple(place, fc.option(part, { nil: undefined }))
+      .map(([at, thread]) => route({ ...at, thread } as Partial<Route>));
     fc.assert(
       fc.property(withTopic, withTopic, (a, b) => {
-        const same = JSON.stringify([a.account, a.chat, a.chatKind, a.thread]) === JSON.stringify([b.account, b.chat, b.chatKind, b.thread]);
+        const same =
+          JSON.stringify([a.account, a.chat, a.chatKind, a.thread]) ===
+          JSON.stringify([b.account, b.chat, b.chatKind, b.thread]);
         expect(sessionKeyOf(a, undefined) === sessionKeyOf(b, undefined)).toBe(same);
       }),
     );
@@ -65,7 +76,8 @@ describe('stored sessions', () => {
     await store.close();
     await rm(folder, { recursive: true, force: true });
   });
-  const touch = (...touches: Parameters<typeof touchSessions>[1]) => store.transact('touch', (tx) => touchSessions(tx, touches));
+  const touch = (...touches: Parameters<typeof touchSessions>[1]) =>
+    store.transact('touch', (tx) => touchSessions(tx, touches));
 
   it('the latest message decides the route, in whatever order messages come; the beginning stays', async () => {
     await touch({ sessionKey: 's', route: route({ messageId: '1' }), at: 100 });

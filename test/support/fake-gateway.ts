@@ -207,13 +207,27 @@ export class FakeGateway {
     this.#current = request.instanceId;
     this.#wakeAll();
     const serverTime = Date.now();
-    return { ok: true, serverTime, leaseMs: 30_000, heartbeatMs: this.#heartbeatMs, latestVersion: '0', hasUpdate: false, results };
+    return {
+      ok: true,
+      serverTime,
+      leaseMs: 30_000,
+      heartbeatMs: this.#heartbeatMs,
+      latestVersion: '0',
+      hasUpdate: false,
+      results,
+    };
   }
 
-  async #pull(request: { instanceId: string; maxTasks: number; waitMs: number; holding: string[] }): Promise<PullAnswer | string> {
+  async #pull(request: {
+    instanceId: string;
+    maxTasks: number;
+    waitMs: number;
+    holding: string[];
+  }): Promise<PullAnswer | string> {
     const held = new Set(request.holding);
     for (const grant of this.#grants.values()) {
-      if (grant.holder === request.instanceId && !grant.ended && !held.has(grant.assignment.runId)) grant.holder = undefined;
+      if (grant.holder === request.instanceId && !grant.ended && !held.has(grant.assignment.runId))
+        grant.holder = undefined;
     }
     let tasks: Assignment[] = [];
     await this.#parkUntil(request.waitMs, () => {
@@ -326,6 +340,12 @@ async function bodyOf(request: IncomingMessage): Promise<string> {
 }
 
 function problem(response: ServerResponse, status: number | string, code: string): void {
-  const body = { type: 'about:blank', title: code, status: Number(status), code, detail: `the fake gateway says ${code}` };
+  const body = {
+    type: 'about:blank',
+    title: code,
+    status: Number(status),
+    code,
+    detail: `the fake gateway says ${code}`,
+  };
   response.writeHead(Number(status), { 'content-type': 'application/problem+json' }).end(JSON.stringify(body));
 }

@@ -1,4 +1,4 @@
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { ChannelName, ChannelPort, IncomingMessage, Route } from '../../src/channels/channel.ts';
@@ -7,9 +7,9 @@ import type { CommandRooms } from '../../src/commands/command.ts';
 import { followTasks } from '../../src/flows/follow.ts';
 import { loadTemplates, type TemplateRegistry } from '../../src/flows/templates.ts';
 import { createFollowup, type Followup } from '../../src/followup/drain.ts';
+import type { RowLoop } from '../../src/followup/row-loop.ts';
 import { createChannelPort } from '../../src/intake/inbox.ts';
 import { createIntake } from '../../src/intake/intake.ts';
-import type { RowLoop } from '../../src/followup/row-loop.ts';
 import { silentLog } from '../../src/log.ts';
 import { createNotifier } from '../../src/notifications/notifier.ts';
 import { createOutbox, type Outbox } from '../../src/outbox/enqueue.ts';
@@ -62,6 +62,7 @@ export class Rooms {
   /** Every event of tasks, as emitted. */
   readonly taskEvents: TaskEvent[] = [];
   #emitTasks!: (tx: Tx, events: readonly TaskEvent[]) => void;
+  #emitLetters!: (tx: Tx, events: readonly OutboxEvent[]) => void;
   #seq = 0;
   #identity = 0;
 
@@ -72,9 +73,9 @@ export class Rooms {
 
   static async open(options: RoomsOptions): Promise<Rooms> {
     const folder = await mkdtemp(join(tmpdir(), 'errand-rooms-'));
-    const { mkdir, writeFile } = await import('node:fs/promises');
     await mkdir(join(folder, 'templates'));
-    for (const [name, text] of Object.entries(options.templates)) await writeFile(join(folder, 'templates', name), text);
+    for (const [name, text] of Object.entries(options.templates))
+      await writeFile(join(folder, 'templates', name), text);
     const rooms = new Rooms(folder, options);
     await rooms.#wire();
     if (options.running !== false) await rooms.start();
@@ -98,11 +99,26 @@ export class Rooms {
     await rm(this.#folder, { recursive: true, force: true });
   }
 
+  /** The next `reopen` finds no such template. */
+  async removeTemplate(file: string): Promise<void> {
+    await rm(join(this.#folder, 'templates', file));
+  }
+
   /** Pairs a person without a code passing through a chat. */
-  async pair(userId: string, role: Role = 'operator', more: { name?: string; channel?: ChannelName } = {}): Promise<void> {
+  async pair(
+    userId: string,
+    role: Role = 'operator',
+    more: { name?: string; channel?: ChannelName } = {},
+  ): Promise<void> {
     const channel = more.channel ?? 'telegram';
     await this.store.transact('test.pair', async (tx) => {
-      const request = { channel, account: 'default', userId, route: direct(userId, channel), ...(more.name ? { name: more.name } : {}) };
+      const request = {
+        channel,
+        account: 'default',
+        userId,
+        route: direct(userId, channel),
+        ...(more.name ? { name: more.name } : {}),
+      };
       const asked = await requestPairing(tx, request);
       await approvePairing(tx, asked.code!, 'test', role);
     });
@@ -112,7 +128,15 @@ export class Rooms {
   async hear(userId: string, text: string, more: Partial<IncomingMessage> = {}): Promise<void> {
     this.#identity += 1;
     await this.port.accept([
-      { identity: `m${this.#identity}`, kind: 'text', route: direct(userId), sender: { id: userId, name: `Name ${userId}` }, text, addressed: true, ...more },
+      {
+        identity: `m${this.#identity}`,
+        kind: 'text',
+        route: direct(userId),
+        sender: { id: userId, name: `Name ${userId}` },
+        text,
+        addressed: true,
+        ...more,
+      },
     ]);
   }
 
@@ -127,15 +151,22 @@ export class Rooms {
   /** No message and no errand waits any more. */
   async settled(): Promise<void> {
     await until(async () => {
-      const waiting = [...(await this.inbox()).filter((row) => row.status === 'new'), ...(await this.followups()).filter((row) => row.status === 'queued')];
+      const waiting = [
+        ...(await this.inbox()).filter((row) => row.status === 'new'),
+        ...(await this.followups()).filter((row) => row.status === 'queued'),
+      ];
       return waiting.length === 0;
     }, 'everything to be worked off');
   }
 
-  inbox = (): Promise<InboxTable[]> => this.store.fetch(this.store.dialect.build.selectFrom('inbox').selectAll().orderBy('id'));
-  sent = (): Promise<OutboxTable[]> => this.store.fetch(this.store.dialect.build.selectFrom('outbox').selectAll().orderBy('id'));
-  tasks = (): Promise<TaskTable[]> => this.store.fetch(this.store.dialect.build.selectFrom('task').selectAll().orderBy('id'));
-  followups = (): Promise<FollowupTable[]> => this.store.fetch(this.store.dialect.build.selectFrom('followup').selectAll().orderBy('id'));
+  inbox = (): Promise<InboxTable[]> =>
+    this.store.fetch(this.store.dialect.build.selectFrom('inbox').selectAll().orderBy('id'));
+  sent = (): Promise<OutboxTable[]> =>
+    this.store.fetch(this.store.dialect.build.selectFrom('outbox').selectAll().orderBy('id'));
+  tasks = (): Promise<TaskTable[]> =>
+    this.store.fetch(this.store.dialect.build.selectFrom('task').selectAll().orderBy('id'));
+  followups = (): Promise<FollowupTable[]> =>
+    this.store.fetch(this.store.dialect.build.selectFrom('followup').selectAll().orderBy('id'));
 
   /** The public id of the newest task. */
   async lastTaskId(): Promise<string> {
@@ -144,7 +175,14 @@ export class Rooms {
 
   /** An agent takes the next task. */
   async claim(): Promise<Grant> {
-    const claim = { agentId: 'a1', instanceId: 'i1', queues: ['default/shell'], max: 1, leaseMs: 30_000, holding: null };
+    const claim = {
+      agentId: 'a1',
+      instanceId: 'i1',
+      queues: ['default/shell'],
+      max: 1,
+      leaseMs: 30_000,
+      holding: null,
+    };
     const [grants] = await this.store.write(claimTasks, [claim]);
     if (!grants?.[0]) throw new Error('there is no task to claim');
     return grants[0];
@@ -157,6 +195,11 @@ export class Rooms {
       return { agentId: 'a1', runId: grant.runId, leaseToken: grant.leaseToken, seq: this.#seq, news: item };
     });
     await this.store.write(reportRunsVerb(this.#emitTasks), reports);
+  }
+
+  /** The outbox tells what became of messages. */
+  async letters(...events: OutboxEvent[]): Promise<void> {
+    await this.store.transact('test.letters', async (tx) => this.#emitLetters(tx, events));
   }
 
   async #halt(): Promise<void> {
@@ -188,10 +231,33 @@ export class Rooms {
       await messages.drain(tx);
     });
     this.#emitTasks = (tx, events) => tasks.emit(tx, events);
+    this.#emitLetters = (tx, events) => messages.emit(tx, events);
     const emitTasks = this.#emitTasks;
-    this.followup = createFollowup({ store, log, templates, outbox, emitTasks, timeZone: 'UTC', lang, retryPauseMs: 1 });
-    this.rooms = { ids: store.ids, templates, outbox, emitTasks, lang, ask: (tx, errands) => this.followup.ask(tx, errands) };
+    this.followup = createFollowup({
+      store,
+      log,
+      templates,
+      outbox,
+      emitTasks,
+      timeZone: 'UTC',
+      lang,
+      retryPauseMs: 1,
+    });
+    this.rooms = {
+      ids: store.ids,
+      templates,
+      outbox,
+      emitTasks,
+      lang,
+      ask: (tx, errands) => this.followup.ask(tx, errands),
+    };
     this.intake = createIntake({ store, log, rooms: this.rooms, retryPauseMs: 1 });
-    this.port = createChannelPort({ store, channel: 'telegram', account: 'default', outbox, onStored: () => this.intake.wake() });
+    this.port = createChannelPort({
+      store,
+      channel: 'telegram',
+      account: 'default',
+      outbox,
+      onStored: () => this.intake.wake(),
+    });
   }
 }

@@ -34,6 +34,10 @@ export class ReportSender {
   /** Runs that have a report on its way. */
   readonly #inFlight = new Set<string>();
   readonly #again = new Set<NodeJS.Timeout>();
+  #unstored: Outgoing[] = [];
+  #storing = 0;
+  /** Slots reserved for the request that is about to be opened. */
+  #claimed = 0;
   #requests = 0;
   #inFlightReports = 0;
   #maxReports = MAX_REPORTS;
@@ -49,15 +53,19 @@ export class ReportSender {
   }
 
   push(item: Outgoing): void {
-    this.#backlog.push(item);
-    if (item.durable) this.#schedule();
-    else this.#linger ??= setTimeout(() => this.#flush(), LINGER_MS);
+    if (item.durable) {
+      this.#unstored.push(item);
+      this.#schedule();
+    } else {
+      this.#backlog.push(item);
+      this.#linger ??= setTimeout(() => this.#flush(), LINGER_MS);
+    }
   }
 
   /** The agent is registered: sending may begin. */
   open(): void {
     this.#isOpen = true;
-    this.#schedule();
+    this.#flush();
   }
 
   /** Resolves when everything has been answered, or after `limitMs`; what is left stays in the spool. Ends all sending. */
@@ -100,14 +108,32 @@ export class ReportSender {
     if (done.length > 0) this.#options.spool.settle(done);
   }
 
-  /** Everything that ends in this turn of the event loop travels together. */
+  /** Everything that ends in this turn of the event loop is stored and travels together. */
   #schedule(): void {
     if (this.#isScheduled) return;
     this.#isScheduled = true;
     setImmediate(() => {
       this.#isScheduled = false;
-      this.#flush();
+      void this.#store();
     });
+  }
+
+  /** Onto disk, whether or not the gateway is there; a disk that does not take it costs the protection against a crash, not the result. */
+  async #store(): Promise<void> {
+    const items = this.#unstored;
+    this.#unstored = [];
+    this.#storing += 1;
+    // Before anything is awaited, else the pull loop asks for these slots in a request of its own.
+    if (this.#isOpen && !this.#pause) this.#claimed += this.#options.runs.reserve();
+    try {
+      await this.#options.spool.add(items);
+    } catch (error) {
+      this.#options.retry.log.error('report.not_spooled', { reports: items.length, error: messageOf(error) });
+    }
+    this.#storing -= 1;
+    for (const item of items) this.#backlog.push(item);
+    this.#flush();
+    this.#unclaim();
   }
 
   #flush(): void {
@@ -120,6 +146,14 @@ export class ReportSender {
     }
   }
 
+  /** No request took the slots along: the pull loop may have them. */
+  #unclaim(): void {
+    if (this.#claimed === 0 || this.#storing > 0) return;
+    this.#options.runs.release(this.#claimed);
+    this.#claimed = 0;
+    this.#options.onTurn();
+  }
+
   #mayOpenRequest(): boolean {
     if (!this.#isOpen || this.#pause || this.#backlog.size === 0) return false;
     return this.#requests === 0 || (this.#requests < MAX_REQUESTS && this.#inFlightReports < FEW_REPORTS);
@@ -127,10 +161,9 @@ export class ReportSender {
 
   async #send(batch: Outgoing[]): Promise<void> {
     this.#track(batch, 1);
-    // Before anything is awaited, else the pull loop asks for these slots in a request of its own.
-    const next = this.#options.runs.reserve();
+    const next = this.#claimed + this.#options.runs.reserve();
+    this.#claimed = 0;
     try {
-      await this.#spool(batch);
       await this.#post(batch, next);
       this.#failures = 0;
       this.#maxReports = MAX_REPORTS;
@@ -152,16 +185,6 @@ export class ReportSender {
       if (sign === 1) this.#inFlight.add(runId);
       else this.#inFlight.delete(runId);
     }
-  }
-
-  /** A disk that does not take it costs the protection against a crash, not the result. */
-  async #spool(batch: readonly Outgoing[]): Promise<void> {
-    const durable = batch.filter((item) => item.durable);
-    await this.#options.spool
-      .add(durable)
-      .catch((error: unknown) =>
-        this.#options.retry.log.error('report.not_spooled', { reports: durable.length, error: messageOf(error) }),
-      );
   }
 
   async #post(batch: readonly Outgoing[], next: number): Promise<void> {
@@ -227,6 +250,6 @@ export class ReportSender {
   }
 
   #isIdle(): boolean {
-    return this.#requests === 0 && this.#backlog.size === 0;
+    return this.#requests + this.#storing + this.#unstored.length + this.#backlog.size === 0;
   }
 }

@@ -13,7 +13,10 @@ interface SentText {
   readonly at: number;
 }
 
-const KEPT = 40;
+/** Per person; three long answers. */
+const KEPT = 100;
+/** Of the sha256, hex: enough to tell a person's last hundred texts apart. */
+const HASH_CHARS = 16;
 /** WeCom's clock and way of counting are not ours: a little longer than its window costs nothing. */
 const MARGIN_MS = 300_000;
 
@@ -34,14 +37,16 @@ export class RecentTexts {
 
   /** Whether another message than `id` has brought this text to this person within the window. Never rejects. */
   async saidBefore(user: string, text: string, id: string): Promise<boolean> {
-    const hash = sha256(text);
+    const hash = hashOf(text);
     return (await this.#read(user)).some((sent) => sent.hash === hash && sent.id !== id);
   }
 
   /** To be called when the platform has, or may have, delivered it. Never rejects. */
   async add(user: string, text: string, id: string): Promise<void> {
-    const others = (await this.#read(user)).filter((sent) => sent.id !== id);
-    const entries = [...others, { hash: sha256(text), id, at: this.#clock.now() }].slice(-KEPT);
+    const hash = hashOf(text);
+    // The parts of one long message share its id.
+    const others = (await this.#read(user)).filter((sent) => sent.id !== id || sent.hash !== hash);
+    const entries = [...others, { hash, id, at: this.#clock.now() }].slice(-KEPT);
     await this.#port.state.set(keyOf(user), entries).catch((error: unknown) => this.#warn(error));
   }
 
@@ -59,4 +64,8 @@ export class RecentTexts {
 
 function keyOf(user: string): string {
   return `recent:${user}`;
+}
+
+function hashOf(text: string): string {
+  return sha256(text).slice(0, HASH_CHARS);
 }

@@ -131,7 +131,8 @@ describe('a task', () => {
     await r.start({ secrets: new Map([['KEY', secret]]) });
     expect(await ended(task.runId)).toMatchObject({ type: 'failed', exitCode: 1 });
     const sent = r.gateway.calls.map((call) => JSON.stringify(call.body)).join('\n');
-    for (const form of [secret, JSON.stringify(secret).slice(1, -1), encodeURIComponent(secret)]) expect(sent).not.toContain(form);
+    for (const form of [secret, JSON.stringify(secret).slice(1, -1), encodeURIComponent(secret)])
+      expect(sent).not.toContain(form);
     expect(sent).not.toContain(Buffer.from(`user:${secret}`).toString('base64').slice(8, 30));
     expect(r.gateway.logOf(task.runId)).toContain('plain [secret]');
     expect(r.gateway.logOf(task.runId, 'stderr')).toBe('[secret]\n');
@@ -142,7 +143,11 @@ describe('a task', () => {
     const task = shellTask(['true'], { secrets: ['MISSING_KEY'] });
     r.gateway.grant(task);
     await r.start();
-    expect(await ended(task.runId)).toMatchObject({ type: 'failed', errorClass: 'permanent', error: expect.stringContaining('MISSING_KEY') });
+    expect(await ended(task.runId)).toMatchObject({
+      type: 'failed',
+      errorClass: 'permanent',
+      error: expect.stringContaining('MISSING_KEY'),
+    });
   });
 });
 
@@ -300,9 +305,14 @@ describe('reports', () => {
 
   it('that the gateway cannot read do not hold up the others', async () => {
     const odd: Runtime = {
-      run: async (job) => ({ type: 'succeeded', summary: job.assignment.template === 'odd' ? 'x'.repeat(30_000) : 'fine' }),
+      run: async (job) => ({
+        type: 'succeeded',
+        summary: job.assignment.template === 'odd' ? 'x'.repeat(30_000) : 'fine',
+      }),
     };
-    const tasks = Array.from({ length: 9 }, (_, i) => shellTask(['-'], { runtime: 'odd', template: i === 4 ? 'odd' : 'test' }));
+    const tasks = Array.from({ length: 9 }, (_, i) =>
+      shellTask(['-'], { runtime: 'odd', template: i === 4 ? 'odd' : 'test' }),
+    );
     r.gateway.grant(...tasks);
     await r.start({ concurrency: 16, runtimes: ['odd'] }, new Map([['odd', odd]]));
     for (const task of tasks.filter((item) => item.template === 'test')) {
@@ -366,7 +376,8 @@ describe('stop', () => {
   });
 
   it('lets a program save its checkpoint within the grace', async () => {
-    const script = 'trap \'echo "{\\"step\\":3}" > "$ERRAND_CHECKPOINT_OUT"; exit 0\' TERM; echo ready > "$ERRAND_PROGRESS"; while :; do sleep 0.05; done';
+    const script =
+      'trap \'echo "{\\"step\\":3}" > "$ERRAND_CHECKPOINT_OUT"; exit 0\' TERM; echo ready > "$ERRAND_PROGRESS"; while :; do sleep 0.05; done';
     const task = shellTask(['sh', '-c', script]);
     r.gateway.grant(task);
     const agent = await r.start();
@@ -374,7 +385,9 @@ describe('stop', () => {
     await agent.stop();
     const types = r.gateway.reportsOf(task.runId).map((report) => report.type);
     expect(types.filter((type) => type !== 'log').slice(-2)).toEqual(['checkpoint', 'released']);
-    expect(r.gateway.reportsOf(task.runId)).toContainEqual(expect.objectContaining({ type: 'checkpoint', data: { step: 3 } }));
+    expect(r.gateway.reportsOf(task.runId)).toContainEqual(
+      expect.objectContaining({ type: 'checkpoint', data: { step: 3 } }),
+    );
   });
 
   it('in a hurry kills a program that ignores SIGTERM without waiting for its grace', async () => {
@@ -417,7 +430,9 @@ describe('a run that an earlier instance had started', () => {
     await first.stop();
     r.gateway.grant(task);
     await r.start({ runtimes: ['puppet'] }, puppet.runtimes);
-    await until(() => r.gateway.calls.some((call) => call.call === 'pull' && (call.body.holding as string[]).includes(task.runId)));
+    await until(() =>
+      r.gateway.calls.some((call) => call.call === 'pull' && (call.body.holding as string[]).includes(task.runId)),
+    );
     expect(puppet.started).toEqual([task.runId]);
   });
 });

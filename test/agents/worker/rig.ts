@@ -1,9 +1,9 @@
 import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { systemClock } from '../../../src/clock.ts';
 import { type Agent, type AgentTuning, createAgent } from '../../../src/agents/worker/agent.ts';
 import type { Runtime } from '../../../src/agents/worker/runtime/runtime.ts';
+import { systemClock } from '../../../src/clock.ts';
 import { type AgentSettings, readAgentSettings } from '../../../src/config/agent.ts';
 import { silentLog } from '../../../src/log.ts';
 import { FakeGateway, type FakeGatewayOptions } from '../../support/fake-gateway.ts';

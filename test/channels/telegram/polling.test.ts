@@ -3,7 +3,16 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { createTelegramChannel } from '../../../src/channels/telegram/channel.ts';
 import { manualClock, systemClock } from '../../../src/clock.ts';
 import { silentLog } from '../../../src/log.ts';
-import { busy, dropAfter, dropBefore, hang, raw, refuse, serverError } from '../../support/fake-telegram/answers.ts';
+import {
+  busy,
+  dropAfter,
+  dropBefore,
+  hang,
+  raw,
+  refuse,
+  serverError,
+  wait,
+} from '../../support/fake-telegram/answers.ts';
 import { until } from '../../support/until.ts';
 import { FAST, type RigOptions, say, type TelegramRig, telegramRig } from './rig.ts';
 
@@ -103,8 +112,13 @@ describe('what is asked for', () => {
 
   it('the name is asked for before the first poll, so that a command with it is recognised, and kept', async () => {
     await start({ started: false });
+    let answered = () => {};
+    rig.fake.script('getMe', wait(new Promise<void>((resolve) => (answered = resolve))));
     rig.fake.userSends({ chat: -100, user: 42, text: '/status@errand_bot' });
     await rig.channel.start();
+    await until(() => rig.fake.callsOf('getMe').length > 0, 'the question');
+    await pause(50);
+    answered();
     await stored(1);
     expect(rig.port.rows[0]).toMatchObject({ text: '/status', addressed: true });
     expect(rig.port.peek('me')).toEqual({ id: rig.fake.botId, username: 'errand_bot' });

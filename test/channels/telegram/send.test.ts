@@ -1,5 +1,4 @@
-import type { AddressInfo } from 'node:net';
-import { createServer, type Server } from 'node:net';
+import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
 import { afterEach, describe, expect, it } from 'vitest';
 import {
   type Behaviour,
@@ -168,8 +167,11 @@ describe('outcomes', () => {
     expect(await say(rig.channel, 'x')).toMatchObject({ outcome: 'retry', scope: 'channel' });
   });
 
-  it('a server that does not speak TLS was never told anything', async () => {
-    const server = createServer((socket) => socket.on('error', () => undefined).on('data', () => socket.destroy()));
+  it.each<[string, (socket: Socket) => void]>([
+    ['hangs up on the handshake', (socket) => socket.destroy()],
+    ['answers the handshake with plain HTTP', (socket) => socket.end('HTTP/1.1 400 Bad Request\r\n\r\n')],
+  ])('a server that %s was never told anything', async (_what, answer) => {
+    const server = createServer((socket) => socket.on('error', () => undefined).once('data', () => answer(socket)));
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
     await quiet({ apiRoot: `https://127.0.0.1:${(server.address() as AddressInfo).port}` });
     const outcome = await say(rig.channel, 'x');

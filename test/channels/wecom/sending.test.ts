@@ -101,6 +101,14 @@ describe('repeats', () => {
     expect(rig.fake.history(USER)).toEqual(['done', 'done', 'done']);
   });
 
+  it('a long text that is sent twice arrives twice, part by part', async () => {
+    rig = await startRig();
+    const parts = rig.channel.split('汉'.repeat(1_500));
+    for (const id of ['row1', 'row2']) for (const part of parts) await rig.send(part, { id });
+    expect(parts.length).toBeGreaterThan(1);
+    expect(rig.fake.history(USER)).toEqual([...parts, ...parts]);
+  });
+
   it('a lost answer is not called safe where the duplicate check had to be off', async () => {
     rig = await startRig();
     await rig.send('done', { id: 'row1' });

@@ -4,6 +4,8 @@ export type Behaviour =
   | { kind: 'refuse'; code: number; description: string; parameters?: Record<string, number> }
   /** Any HTTP answer, of the Bot API or not. */
   | { kind: 'raw'; status: number; body: string }
+  /** The call is carried out as usual, but not before this. */
+  | { kind: 'wait'; for: Promise<unknown> }
   /** No answer, ever; the socket stays open. */
   | { kind: 'hang' }
   /** The call is carried out, then the socket is destroyed without an answer. */
@@ -20,6 +22,7 @@ export const refuse = (code: number, description: string, parameters?: Record<st
 export const busy = (retryAfterSec: number): Behaviour =>
   refuse(429, `Too Many Requests: retry after ${retryAfterSec}`, { retry_after: retryAfterSec });
 export const serverError = (): Behaviour => refuse(500, 'Internal Server Error');
+export const wait = (moment: Promise<unknown>): Behaviour => ({ kind: 'wait', for: moment });
 export const hang = (): Behaviour => ({ kind: 'hang' });
 export const dropAfter = (): Behaviour => ({ kind: 'dropAfter' });
 export const dropBefore = (): Behaviour => ({ kind: 'dropBefore' });

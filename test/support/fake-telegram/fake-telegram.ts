@@ -138,9 +138,11 @@ export class FakeTelegram {
     }
     this.calls.push({ method, params });
     const behaviour = this.#scripts.get(method)?.shift();
-    if (behaviour && behaviour.kind !== 'dropAfter') return misbehave(response, behaviour);
-    await this.#carryOut(method, params, gone.signal, behaviour ? undefined : response);
-    if (behaviour) response.destroy();
+    if (behaviour?.kind === 'wait') await behaviour.for;
+    else if (behaviour && behaviour.kind !== 'dropAfter') return misbehave(response, behaviour);
+    const dropped = behaviour?.kind === 'dropAfter';
+    await this.#carryOut(method, params, gone.signal, dropped ? undefined : response);
+    if (dropped) response.destroy();
   }
 
   async #carryOut(

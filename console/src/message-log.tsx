@@ -1,0 +1,142 @@
+import { useLayoutEffect, useRef } from 'preact/hooks';
+import type { ChatMessage } from './api.ts';
+import { proposal } from './composer.tsx';
+import { type Draft, drafts, hasEarlier, loadEarlier, messages, phase, retry } from './conversation.ts';
+import { LANGUAGE, words } from './words.ts';
+
+const timeOfDay = new Intl.DateTimeFormat(LANGUAGE, { hour: '2-digit', minute: '2-digit' });
+const day = new Intl.DateTimeFormat(LANGUAGE, { weekday: 'long', month: 'long', day: 'numeric' });
+
+/** Pixels from the end within which the reader counts as being there, and new messages pull the view along. */
+const NEAR_END = 80;
+
+const PROPOSALS = ['/help', '/run hello name=Ada', '/status'];
+
+export function MessageLog() {
+  const view = useRef<HTMLElement>(null);
+  useStickToEnd(view);
+  const isEmpty = phase.value === 'ready' && messages.value.length === 0 && drafts.value.length === 0;
+  return (
+    <main class="view" ref={view}>
+      <div class="column">
+        {phase.value === 'loading' && <p class="note">{words.loading}</p>}
+        {isEmpty && <Welcome />}
+        {hasEarlier.value && <Earlier view={view} />}
+        <div role="log" aria-live="polite" aria-label={words.log} class="log">
+          {messages.value.map((message, index) => (
+            <Line key={message.id} message={message} previous={messages.value[index - 1]} />
+          ))}
+          {drafts.value.map((draft) => (
+            <DraftLine key={draft.messageId} draft={draft} />
+          ))}
+        </div>
+      </div>
+    </main>
+  );
+}
+
+/** After something was added the view follows, unless the reader has scrolled back to read. */
+function useStickToEnd(view: { readonly current: HTMLElement | null }): void {
+  const wasAtEnd = useRef(true);
+  useLayoutEffect(() => {
+    const element = view.current!;
+    const onScroll = () => {
+      wasAtEnd.current = element.scrollHeight - element.scrollTop - element.clientHeight < NEAR_END;
+    };
+    element.addEventListener('scroll', onScroll, { passive: true });
+    const toEnd = () => {
+      if (wasAtEnd.current) element.scrollTop = element.scrollHeight;
+    };
+    const resized = new ResizeObserver(toEnd);
+    resized.observe(element);
+    return () => {
+      element.removeEventListener('scroll', onScroll);
+      resized.disconnect();
+    };
+  }, [view]);
+  const mine = drafts.value.length;
+  useLayoutEffect(() => {
+    const element = view.current!;
+    if (wasAtEnd.current || mine > 0) element.scrollTop = element.scrollHeight;
+  }, [view, messages.value.at(-1)?.id, mine]);
+}
+
+function Welcome() {
+  return (
+    <section class="welcome">
+      <h2>{words.emptyTitle}</h2>
+      <p>{words.empty}</p>
+      <ul class="proposals">
+        {PROPOSALS.map((text) => (
+          <li key={text}>
+            <button
+              type="button"
+              onClick={() => {
+                proposal.value = text;
+              }}
+            >
+              {text}
+            </button>
+          </li>
+        ))}
+      </ul>
+    </section>
+  );
+}
+
+function Earlier({ view }: { view: { readonly current: HTMLElement | null } }) {
+  const load = async () => {
+    const element = view.current!;
+    const fromEnd = element.scrollHeight - element.scrollTop;
+    await loadEarlier();
+    requestAnimationFrame(() => {
+      element.scrollTop = element.scrollHeight - fromEnd;
+    });
+  };
+  return (
+    <p class="note">
+      <button type="button" class="quiet" onClick={() => void load()}>
+        {words.earlier}
+      </button>
+    </p>
+  );
+}
+
+function Line({ message, previous }: { message: ChatMessage; previous: ChatMessage | undefined }) {
+  const isNewDay = previous === undefined || dayOf(previous.at) !== dayOf(message.at);
+  const isFirst = isNewDay || previous.from !== message.from;
+  return (
+    <>
+      {isNewDay && <p class="day">{dayOf(message.at) === dayOf(Date.now()) ? words.today : dayOf(message.at)}</p>}
+      <article class={`line ${message.from}${isFirst ? ' first' : ''}`} data-id={message.id}>
+        <span class="unseen">{message.from === 'user' ? words.you : words.bot}: </span>
+        <div class="text">{message.text}</div>
+        <time dateTime={new Date(message.at).toISOString()}>{timeOfDay.format(message.at)}</time>
+      </article>
+    </>
+  );
+}
+
+function DraftLine({ draft }: { draft: Draft }) {
+  const hasFailed = draft.state === 'failed';
+  return (
+    <article class={`line user draft${hasFailed ? ' failed' : ''}`}>
+      <span class="unseen">{words.you}: </span>
+      <div class="text">{draft.text}</div>
+      {hasFailed ? (
+        <p class="fault">
+          {words.failed} {draft.reason}{' '}
+          <button type="button" onClick={() => retry(draft)}>
+            {words.retry}
+          </button>
+        </p>
+      ) : (
+        <span class="sending">{words.sending}</span>
+      )}
+    </article>
+  );
+}
+
+function dayOf(at: number): string {
+  return day.format(at);
+}

@@ -1,0 +1,67 @@
+import { constants } from 'node:os';
+import type { Log } from '../log.ts';
+
+/** A graceful stop takes at most this long, milliseconds (docs/cli.md). */
+export const STOP_LIMIT_MS = 10_000;
+/** From here on whatever still runs is told to hurry. */
+const HURRY_AFTER_MS = 8_000;
+/** After the second signal. */
+const LAST_MOMENT_MS = 1_000;
+
+const SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP'] as const;
+
+export interface Stoppable {
+  stop(): Promise<void>;
+  /** Ends at once what `stop` would wait for. */
+  hurry?(): void;
+  /** Something ended by itself: its exit code. */
+  readonly ended?: Promise<number>;
+}
+
+/**
+ * Runs until a signal (or the end of the parent process that started us), then stops gracefully within `STOP_LIMIT_MS`: 0, or 1 when
+ * that was not enough. A second signal ends everything at once with 128 + its number.
+ */
+export async function runUntilStopped(running: Stoppable, log: Log): Promise<number> {
+  surviveFaults(log);
+  const first = await Promise.race([nextSignal(), running.ended ?? new Promise<never>(() => undefined)]);
+  if (typeof first === 'number') return first;
+  log.info('process.stopping', { signal: first });
+  const second = nextSignal().then(async (signal) => {
+    running.hurry?.();
+    await pause(signal === 'disconnect' ? STOP_LIMIT_MS : LAST_MOMENT_MS, stopped);
+    return 128 + (signal === 'disconnect' ? 0 : constants.signals[signal]);
+  });
+  const hurry = setTimeout(() => running.hurry?.(), HURRY_AFTER_MS);
+  const stopped = running.stop();
+  const late = pause(STOP_LIMIT_MS, stopped).then(() => 1);
+  const code = await Promise.race([stopped.then(() => 0), second, late]);
+  clearTimeout(hurry);
+  return code;
+}
+
+type Cause = (typeof SIGNALS)[number] | 'disconnect';
+
+function nextSignal(): Promise<Cause> {
+  return new Promise((resolve) => {
+    for (const signal of SIGNALS) process.once(signal, () => resolve(signal));
+    process.once('disconnect', () => resolve('disconnect'));
+  });
+}
+
+/** Ends early with `other`; keeps no process alive. */
+function pause(ms: number, other: Promise<unknown>): Promise<void> {
+  return new Promise((resolve) => {
+    setTimeout(resolve, ms).unref();
+    other.then(() => resolve(), () => resolve());
+  });
+}
+
+/** A forgotten rejection is a fault of ours in one place; the rest goes on. After an uncaught exception nothing can be trusted. */
+function surviveFaults(log: Log): void {
+  process.on('unhandledRejection', (error) => log.error('process.unhandled_rejection', { error }));
+  process.on('uncaughtException', (error) => {
+    log.error('process.uncaught_exception', { error, stack: error.stack });
+    process.exit(1);
+  });
+}

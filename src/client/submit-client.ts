@@ -1,0 +1,107 @@
+import { Pool } from 'undici';
+import { AppError, ERROR_CODES, type ErrorCode } from '../errors.ts';
+import type { Submission, Submitted } from '../flows/submit.ts';
+
+export interface SubmitClientOptions {
+  /** The gateway, for example `http://127.0.0.1:8787`. */
+  url: string;
+  /** The admin token. */
+  token: string;
+  /** Requests under way at once; further submissions travel together with the next one. Default 2. */
+  requests?: number;
+}
+
+/** Submissions of one request. */
+const BATCH_LIMIT = 500;
+
+/**
+ * Submits tasks over HTTP. Submissions that are made while requests are under way share the next request, so that a program with
+ * many of them in flight pays for few round trips; each still gets its own answer, and a bad one does not harm its neighbours.
+ */
+export class SubmitClient {
+  readonly #pool: Pool;
+  readonly #headers: Record<string, string>;
+  readonly #limit: number;
+  #waiting: Waiting[] = [];
+  #underWay = 0;
+  #scheduled = false;
+
+  constructor(options: SubmitClientOptions) {
+    this.#limit = options.requests ?? 2;
+    this.#pool = new Pool(options.url, { connections: this.#limit, pipelining: 1 });
+    this.#headers = { authorization: `Bearer ${options.token}`, 'content-type': 'application/json' };
+  }
+
+  /** Resolves when the task is durable. @throws AppError as the gateway says, `unreachable` without an answer */
+  submit(submission: Submission): Promise<Submitted> {
+    return new Promise((resolve, reject) => {
+      this.#waiting.push({ submission, resolve, reject });
+      this.#schedule();
+    });
+  }
+
+  async close(): Promise<void> {
+    await this.#pool.close();
+  }
+
+  /** At once while a request is free; what is submitted in the same turn goes along. */
+  #schedule(): void {
+    if (this.#scheduled || this.#underWay >= this.#limit) return;
+    this.#scheduled = true;
+    setImmediate(() => {
+      this.#scheduled = false;
+      void this.#send();
+    });
+  }
+
+  async #send(): Promise<void> {
+    const batch = this.#waiting.splice(0, BATCH_LIMIT);
+    if (batch.length === 0) return;
+    this.#underWay += 1;
+    if (this.#waiting.length > 0) this.#schedule();
+    await this.#settle(batch);
+    this.#underWay -= 1;
+    if (this.#waiting.length > 0) this.#schedule();
+  }
+
+  async #settle(batch: readonly Waiting[]): Promise<void> {
+    try {
+      const answers = await this.#post(batch.map((item) => item.submission));
+      for (const [index, item] of batch.entries()) item.resolve(answers[index]!);
+    } catch (error) {
+      // A batch is all or nothing: after a refusal each goes alone, so that only the bad one fails.
+      if (batch.length > 1 && error instanceof AppError && error.status < 500) for (const item of batch) await this.#settle([item]);
+      else for (const item of batch) item.reject(error);
+    }
+  }
+
+  async #post(submissions: readonly Submission[]): Promise<Submitted[]> {
+    const single = submissions.length === 1;
+    const body = JSON.stringify(single ? submissions[0] : submissions);
+    const path = single ? '/api/tasks' : '/api/tasks/batch';
+    const { statusCode, text } = await this.#call(path, body);
+    const answer = JSON.parse(text) as Submitted & { tasks: Submitted[]; code?: string; detail?: string; field?: string };
+    if (statusCode >= 400) throw refusal(answer);
+    return single ? [answer] : answer.tasks;
+  }
+
+  async #call(path: string, body: string): Promise<{ statusCode: number; text: string }> {
+    try {
+      const response = await this.#pool.request({ method: 'POST', path, headers: this.#headers, body });
+      return { statusCode: response.statusCode, text: await response.body.text() };
+    } catch (error) {
+      throw new AppError('unreachable', 'the gateway did not answer; the tasks may or may not have been created', { cause: error });
+    }
+  }
+}
+
+interface Waiting {
+  submission: Submission;
+  resolve(answer: Submitted): void;
+  reject(error: unknown): void;
+}
+
+function refusal({ code, detail, field }: { code?: string; detail?: string; field?: string }): AppError {
+  const known: ErrorCode = code !== undefined && Object.hasOwn(ERROR_CODES, code) ? (code as ErrorCode) : 'internal';
+  return new AppError(known, detail ?? 'the gateway refused', field === undefined ? {} : { field });
+}

@@ -1,0 +1,34 @@
+import type { FastifyInstance } from 'fastify';
+import type { FinishedTasks } from '../telemetry/finished.ts';
+import { addOpenApi } from './openapi.ts';
+import type { Rooms } from './rooms.ts';
+import { accessRoutes } from './routes/access.ts';
+import { agentRoutes } from './routes/agents.ts';
+import { auditRoutes } from './routes/audit.ts';
+import { chatRoutes } from './routes/chat.ts';
+import { flowRoutes } from './routes/flows.ts';
+import { adminOnly } from './routes/guard.ts';
+import { messageRoutes } from './routes/messages.ts';
+import { outboxRoutes } from './routes/outbox.ts';
+import { statusRoutes } from './routes/status.ts';
+import { taskRoutes } from './routes/tasks.ts';
+import { templateRoutes } from './routes/templates.ts';
+
+/**
+ * Adds every route but the hot ones, and the document that describes them all. The web chat and the status routes check their
+ * callers themselves; all others are the administrator's.
+ * @param finished counts ended tasks for the metrics
+ */
+export async function addRoutes(app: FastifyInstance, rooms: Rooms, finished?: FinishedTasks): Promise<void> {
+  await addOpenApi(app, rooms.version);
+  await app.register(statusRoutes(rooms, finished));
+  await app.register(async (scope) => {
+    await chatRoutes(scope, rooms);
+  });
+  await app.register(async (scope) => {
+    scope.addHook('onRequest', adminOnly(rooms));
+    for (const routes of ADMIN_ROUTES) await scope.register(routes(rooms));
+  });
+}
+
+const ADMIN_ROUTES = [taskRoutes, flowRoutes, messageRoutes, agentRoutes, outboxRoutes, accessRoutes, templateRoutes, auditRoutes];

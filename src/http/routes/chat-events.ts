@@ -1,0 +1,141 @@
+import { once } from 'node:events';
+import type { ServerResponse } from 'node:http';
+import { AppError } from '../../errors.ts';
+import type { Log } from '../../log.ts';
+import { Poller } from '../../service.ts';
+import type { Store } from '../../store/store.ts';
+import { type ChatMessage, chatMessages } from './chat-history.ts';
+import type { Conversation } from './chat-identity.ts';
+
+/** Milliseconds between signs of life: shorter than the idle limits of the usual proxies. */
+export const HEARTBEAT_MS = 15_000;
+/** What a browser is told to wait before it connects again, milliseconds. */
+const RETRY_MS = 1_000;
+const PAGE = 100;
+/** Open streams of one conversation: tabs and devices of one person. */
+const MAX_PER_CONVERSATION = 20;
+const MAX_STREAMS = 2_000;
+
+export interface StreamOptions {
+  readonly conversation: Conversation;
+  /** Cursor; what comes after it is sent. */
+  readonly after: string;
+  /** Asked before each round: a person may have lost access. */
+  isAllowed(): Promise<boolean>;
+}
+
+/**
+ * The live side of the web chat as server-sent events (HTML standard, section 9.2). A stream remembers the last id it has written
+ * and reads the rows after it whenever it is woken, so a lost wake-up costs time and never a message.
+ */
+export class ChatStreams {
+  readonly #store: Store;
+  readonly #log: Log;
+  readonly #open = new Map<string, Set<ChatStream>>();
+  #count = 0;
+
+  constructor(store: Store, log: Log) {
+    this.#store = store;
+    this.#log = log;
+  }
+
+  /** @throws AppError rate_limited when too many are open; nothing is written then */
+  check({ sessionKey }: Conversation): void {
+    if (this.#count >= MAX_STREAMS || (this.#open.get(sessionKey)?.size ?? 0) >= MAX_PER_CONVERSATION) {
+      throw new AppError('rate_limited', 'too many open event streams; close one');
+    }
+  }
+
+  /** Takes the response over; the stream ends with its connection. */
+  open(response: ServerResponse, options: StreamOptions): void {
+    const { sessionKey } = options.conversation;
+    const stream = new ChatStream(response, this.#store, this.#log, options);
+    const others = this.#open.get(sessionKey) ?? new Set();
+    this.#open.set(sessionKey, others.add(stream));
+    this.#count += 1;
+    response.on('close', () => {
+      this.#count -= 1;
+      others.delete(stream);
+      if (others.size === 0) this.#open.delete(sessionKey);
+    });
+    stream.start();
+  }
+
+  /** Something may have been added to this conversation. */
+  wake(sessionKey: string): void {
+    for (const stream of this.#open.get(sessionKey) ?? []) stream.wake();
+  }
+
+  /** Ends all; browsers connect again by themselves. */
+  async stop(): Promise<void> {
+    const streams = [...this.#open.values()].flatMap((set) => [...set]);
+    await Promise.all(streams.map((stream) => stream.stop()));
+  }
+}
+
+class ChatStream {
+  readonly #response: ServerResponse;
+  readonly #store: Store;
+  readonly #options: StreamOptions;
+  readonly #poller: Poller;
+  #last: string;
+
+  constructor(response: ServerResponse, store: Store, log: Log, options: StreamOptions) {
+    this.#response = response;
+    this.#store = store;
+    this.#options = options;
+    this.#last = options.after;
+    this.#poller = new Poller({
+      runOnce: (signal) => this.#round(signal),
+      onError: (error) => {
+        log.warn('chat.events_failed', { error });
+        response.end();
+        return HEARTBEAT_MS;
+      },
+    });
+  }
+
+  start(): void {
+    this.#response.writeHead(200, {
+      'content-type': 'text/event-stream; charset=utf-8',
+      'cache-control': 'no-store, no-transform',
+      'x-accel-buffering': 'no',
+      'x-content-type-options': 'nosniff',
+    });
+    this.#response.write(`retry: ${RETRY_MS}\n\n`);
+    this.#response.on('error', () => undefined);
+    this.#response.on('close', () => void this.#poller.stop());
+    void this.#poller.start();
+  }
+
+  wake(): void {
+    this.#poller.wake();
+  }
+
+  async stop(): Promise<void> {
+    this.#response.end();
+    await this.#poller.stop();
+  }
+
+  async #round(signal: AbortSignal): Promise<number> {
+    if (!(await this.#options.isAllowed())) {
+      this.#response.end();
+      return HEARTBEAT_MS;
+    }
+    const messages = await chatMessages(this.#store, this.#options.conversation, { after: this.#last, limit: PAGE });
+    await this.#write(messages.length === 0 ? ': alive\n\n' : messages.map(eventText).join(''), signal);
+    this.#last = messages.at(-1)?.id ?? this.#last;
+    return messages.length === PAGE ? 0 : HEARTBEAT_MS;
+  }
+
+  /** Waits for a slow reader, so that memory holds one page per stream at most. */
+  async #write(text: string, signal: AbortSignal): Promise<void> {
+    if (this.#response.writableEnded || this.#response.destroyed) return;
+    if (!this.#response.write(text)) await once(this.#response, 'drain', { signal });
+  }
+}
+
+/** JSON holds no line break, so one data line is enough. */
+function eventText(message: ChatMessage): string {
+  return `id: ${message.id}\nevent: message\ndata: ${JSON.stringify(message)}\n\n`;
+}

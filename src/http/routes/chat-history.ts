@@ -1,0 +1,62 @@
+import { z } from 'zod';
+import { AppError } from '../../errors.ts';
+import type { IdCodec } from '../../ids.ts';
+import type { Store } from '../../store/store.ts';
+import type { Conversation } from './chat-identity.ts';
+import { type ChatRow, chatAfter, chatBefore } from './chat-queries.ts';
+
+/** A line of a conversation as clients see it. */
+export const chatMessageSchema = z.object({
+  /** Also the cursor for what comes after it. */
+  id: z.string(),
+  from: z.enum(['user', 'bot']),
+  text: z.string(),
+  /** Epoch milliseconds. */
+  at: z.number(),
+  taskId: z.string().optional(),
+});
+export type ChatMessage = z.infer<typeof chatMessageSchema>;
+
+/** The cursor before the first message. */
+export const BEGINNING = '0';
+
+/**
+ * Up to `limit` messages, oldest first: those after a cursor; else the last ones before a cursor; else the last ones.
+ * One id sequence for all tables makes the merge of both directions exact.
+ * @throws AppError invalid_request for a cursor that is none
+ */
+export async function chatMessages(
+  store: Store,
+  conversation: Conversation,
+  page: { after?: string | undefined; before?: string | undefined; limit: number },
+): Promise<ChatMessage[]> {
+  const place = { key: conversation.sessionKey, user: conversation.user, limit: page.limit };
+  const rows =
+    page.after === undefined
+      ? (await store.all(chatBefore, { ...place, bound: bound(store.ids, page.before, 'before') })).reverse()
+      : await store.all(chatAfter, { ...place, bound: bound(store.ids, page.after, 'after') });
+  return rows.map((row) => messageOf(row, store.ids));
+}
+
+/** The cursor of the last message so far. */
+export async function lastCursor(store: Store, conversation: Conversation): Promise<string> {
+  return (await chatMessages(store, conversation, { limit: 1 })).at(-1)?.id ?? BEGINNING;
+}
+
+function bound(ids: IdCodec, cursor: string | undefined, field: string): number {
+  if (cursor === undefined) return Number.MAX_SAFE_INTEGER;
+  const id = cursor === BEGINNING ? 0 : ids.decode(cursor);
+  if (id === undefined) throw new AppError('invalid_request', `${field}: is not the id of a message`, { field });
+  return id;
+}
+
+function messageOf(row: ChatRow, ids: IdCodec): ChatMessage {
+  const { sender: from, text, at } = row;
+  return {
+    id: ids.encode(row.id),
+    from,
+    text,
+    at,
+    ...(row.task_id === null ? {} : { taskId: ids.encode(row.task_id) }),
+  };
+}

@@ -1,0 +1,45 @@
+import { sql } from 'kysely';
+import { hot } from '../../store/dialect.ts';
+
+/** A line of a web chat: a stored message of the person, or a sent one of the bot. */
+export interface ChatRow {
+  id: number;
+  sender: 'user' | 'bot';
+  text: string;
+  at: number;
+  task_id: number | null;
+}
+
+type ChatPlace = { key: string; user: string; bound: number; limit: number };
+
+/** The next lines after an id, oldest first. */
+export const chatAfter = hot<ChatPlace, ChatRow>(
+  'chat.after',
+  (_d, p) => sql`${lines(p, '>')} order by id limit ${p.limit}`,
+);
+
+/** The last lines before an id, newest first. */
+export const chatBefore = hot<ChatPlace, ChatRow>(
+  'chat.before',
+  (_d, p) => sql`${lines(p, '<')} order by id desc limit ${p.limit}`,
+);
+
+/** The row of a message of the web chat. */
+export const webchatMessage = hot<{ identity: string }, { id: number }>(
+  'chat.message',
+  (_d, p) => sql`select id from inbox where channel = 'webchat' and account = 'default' and identity = ${p.identity}`,
+);
+
+/** A message has no session before it was acted on; until then it is found by its sender. */
+function lines(p: Parameters<Parameters<typeof hot<ChatPlace>>[1]>[1], side: '<' | '>') {
+  const beyond = sql`id ${sql.raw(side)} ${p.bound}`;
+  return sql`
+    select id, 'user' as sender, text, received_at as at, null as task_id from inbox
+    where session_key = ${p.key} and ${beyond}
+    union all
+    select id, 'user', text, received_at, null from inbox
+    where status = 'new' and session_key is null and channel = 'webchat' and account = 'default' and sender_id = ${p.user} and ${beyond}
+    union all
+    select id, 'bot', text, sent_at, task_id from outbox
+    where session_key = ${p.key} and status = 'sent' and ${beyond}`;
+}

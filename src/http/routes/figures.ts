@@ -1,0 +1,46 @@
+import { countByStatus } from '../../tasks/queries.ts';
+import type { FinishedTasks } from '../../telemetry/finished.ts';
+import type { Figures } from '../../telemetry/metrics.ts';
+import type { Rooms } from '../rooms.ts';
+import { oldestWaiting, undelivered } from './queries.ts';
+
+/** Scrapes within this time share one reading, so that they cannot be used to keep the database busy. Milliseconds. */
+const KEEP_MS = 1_000;
+
+/** Reads what `/metrics` and `/api/stats` show. */
+export function figuresOf(rooms: Rooms, finished: FinishedTasks | undefined): () => Promise<Figures> {
+  let reading: { at: number; figures: Promise<Figures> } | undefined;
+  return () => {
+    const now = performance.now();
+    if (!reading || now - reading.at >= KEEP_MS) {
+      const figures = read(rooms, finished);
+      reading = { at: now, figures };
+      figures.catch(() => {
+        reading = undefined;
+      });
+    }
+    return reading.figures;
+  };
+}
+
+async function read({ store, clock, registry, dispatch }: Rooms, finished: FinishedTasks | undefined): Promise<Figures> {
+  const now = clock.now();
+  const [oldest] = await store.all(oldestWaiting, { now });
+  const agents = await registry.list();
+  const online = agents.filter((agent) => agent.online).length;
+  return {
+    now,
+    tasks: countsOf(await countByStatus(store)),
+    finished: finished?.counts() ?? new Map(),
+    outbox: countsOf(await store.all(undelivered, {})),
+    inboxNew: oldest?.inbox_new ?? 0,
+    oldest: { task: oldest?.task_at ?? null, outbox: oldest?.outbox_at ?? null, inbox: oldest?.inbox_at ?? null },
+    agents: { online, offline: agents.length - online },
+    parkedPulls: dispatch.waiting,
+    store: store.stats(),
+  };
+}
+
+function countsOf(rows: readonly { status: string; count: number }[]): Map<string, number> {
+  return new Map(rows.map(({ status, count }) => [status, Number(count)]));
+}

@@ -1,0 +1,92 @@
+import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
+import { z } from 'zod';
+import { flowById, flowsOf, flowTasks } from '../../flows/queries.ts';
+import type { IdCodec } from '../../ids.ts';
+import type { FlowTable } from '../../store/tables.ts';
+import { NOTIFY_POLICIES, TASK_STATES, type NotifyPolicy, type TaskState } from '../../tasks/states.ts';
+import type { Rooms } from '../rooms.ts';
+import { epochMs, filterId, nextCursor, notFound, pageOf, pageQuery, publicId, refusals, refusalsWithId } from './shapes.ts';
+
+const FLOW_STATES = ['active', 'waiting', 'blocked', 'finished', 'failed', 'cancelled'] as const;
+
+const flowSchema = z.object({
+  flowId: publicId,
+  sessionKey: z.string(),
+  status: z.enum(FLOW_STATES),
+  revision: z.number().int(),
+  goal: z.string(),
+  notifyPolicy: z.enum(NOTIFY_POLICIES),
+  waitTarget: z.string().optional(),
+  blockedTaskId: publicId.optional(),
+  blockedSummary: z.string().optional(),
+  cancelRequestedAt: epochMs.optional(),
+  createdAt: epochMs,
+  updatedAt: epochMs,
+  endedAt: epochMs.optional(),
+});
+type Flow = z.infer<typeof flowSchema>;
+
+const flowTaskSchema = z.object({ taskId: publicId, status: z.enum(TASK_STATES) });
+
+const listQuery = z.strictObject({
+  status: z.enum(FLOW_STATES).optional(),
+  session: z.string().max(512).optional(),
+  ...pageQuery,
+});
+
+/** Reading flows. */
+export const flowRoutes = ({ store }: Rooms): FastifyPluginAsyncZod => async (app) => {
+  const tags = ['flows'];
+  app.get('/api/flows', {
+    schema: {
+      tags, summary: 'List flows, the newest first', querystring: listQuery,
+      response: { 200: z.object({ flows: z.array(flowSchema), next: nextCursor }), ...refusals },
+    },
+    handler: async ({ query: { status, session, cursor, limit } }) => {
+      const filter = { status, sessionKey: session, before: filterId(store.ids, cursor, 'cursor'), limit: limit + 1 };
+      const flows = (await flowsOf(store, filter)).map((row) => flowOf(row, store.ids));
+      const { items, next } = pageOf(flows, limit, (flow) => flow.flowId);
+      return { flows: items, next };
+    },
+  });
+  app.get('/api/flows/:id', {
+    schema: {
+      tags, summary: 'One flow with its tasks; with a session key, the newest of that conversation',
+      params: z.object({ id: z.string().min(1).max(512) }),
+      response: { 200: flowSchema.extend({ tasks: z.array(flowTaskSchema) }), ...refusalsWithId },
+    },
+    handler: async ({ params: { id } }) => {
+      const row = await findFlow(store, id);
+      if (!row) throw notFound('flow', id);
+      const tasks = await store.all(flowTasks, { id: row.id });
+      return {
+        ...flowOf(row, store.ids),
+        tasks: tasks.map((task) => ({ taskId: store.ids.encode(task.id), status: task.status as TaskState })),
+      };
+    },
+  });
+};
+
+async function findFlow(store: Rooms['store'], text: string): Promise<FlowTable | undefined> {
+  const id = store.ids.decode(text);
+  const rows = id === undefined ? await flowsOf(store, { sessionKey: text, limit: 1 }) : await store.all(flowById, { id });
+  return rows[0];
+}
+
+function flowOf(row: FlowTable, ids: IdCodec): Flow {
+  return {
+    flowId: ids.encode(row.id),
+    sessionKey: row.owner_session_key,
+    status: row.status as Flow['status'],
+    revision: row.revision,
+    goal: row.goal,
+    notifyPolicy: row.notify_policy as NotifyPolicy,
+    waitTarget: row.wait_target ?? undefined,
+    blockedTaskId: row.blocked_task_id === null ? undefined : ids.encode(row.blocked_task_id),
+    blockedSummary: row.blocked_summary ?? undefined,
+    cancelRequestedAt: row.cancel_requested_at ?? undefined,
+    createdAt: row.created_at,
+    updatedAt: row.updated_at,
+    endedAt: row.ended_at ?? undefined,
+  };
+}

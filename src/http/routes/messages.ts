@@ -1,0 +1,68 @@
+import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
+import { z } from 'zod';
+import { flowTasks } from '../../flows/queries.ts';
+import type { MessageKind } from '../../outbox/message.ts';
+import { isFinal, TASK_STATES, type TaskState } from '../../tasks/states.ts';
+import type { Rooms } from '../rooms.ts';
+import { errandOfMessage, inboxById, type SaidRow, saidAbout } from './queries.ts';
+import { epochMs, idOf, idParams, notFound, publicId, refusalsWithId } from './shapes.ts';
+
+const fateSchema = z.object({
+  inboxId: publicId,
+  status: z.enum(['new', 'done', 'refused', 'ignored', 'failed']),
+  reason: z.string().optional().describe('why it was not acted on, or why its errand was not started'),
+  sessionKey: z.string().optional(),
+  /** Nothing more will follow by itself. */
+  settled: z.boolean(),
+  errand: z.enum(['queued', 'started', 'failed']).optional().describe('absent: the message asked for no errand'),
+  flowId: publicId.optional(),
+  tasks: z.array(z.object({ taskId: publicId, status: z.enum(TASK_STATES) })),
+  said: z.array(
+    z.object({ id: publicId, kind: z.enum(['final', 'update', 'reply', 'notice']), text: z.string(), at: epochMs, taskId: publicId.optional() }),
+  ),
+});
+type Fate = z.infer<typeof fateSchema>;
+
+/** What became of one incoming message: how `errand send --wait` finds its own answer, whatever else is said in the conversation. */
+export const messageRoutes = (rooms: Rooms): FastifyPluginAsyncZod => async (app) => {
+  app.get('/api/inbox/:id', {
+    schema: {
+      tags: ['messages'], summary: 'What became of an incoming message: its errand, its tasks and what was said about them', params: idParams,
+      response: { 200: fateSchema, ...refusalsWithId },
+    },
+    handler: async ({ params }) => fateOf(rooms, params.id),
+  });
+};
+
+async function fateOf({ store }: Rooms, text: string): Promise<Fate> {
+  const id = idOf(store.ids, text, 'message');
+  const [row] = await store.all(inboxById, { id });
+  if (!row) throw notFound('message', text);
+  const [errand] = await store.all(errandOfMessage, { id });
+  const flow = errand?.flow_id ?? null;
+  const tasks = flow === null ? [] : await store.all(flowTasks, { id: flow });
+  // Read last: what is said about a final state is there in the transaction that made it final.
+  const said = await store.all(saidAbout, { reply: `inbox:${id}:reply`, flow });
+  const isOver = errand === undefined || errand.status === 'failed' || (errand.status === 'started' && tasks.every((task) => isFinal(task.status as TaskState)));
+  return {
+    inboxId: text,
+    status: row.status as Fate['status'],
+    reason: errand?.reason ?? row.reason ?? undefined,
+    sessionKey: row.session_key ?? undefined,
+    settled: row.status !== 'new' && isOver,
+    errand: errand?.status as Fate['errand'],
+    flowId: flow === null ? undefined : store.ids.encode(flow),
+    tasks: tasks.map((task) => ({ taskId: store.ids.encode(task.id), status: task.status as TaskState })),
+    said: said.map((message) => saidOf(message, store.ids)),
+  };
+}
+
+function saidOf(row: SaidRow, ids: Rooms['store']['ids']): Fate['said'][number] {
+  return {
+    id: ids.encode(row.id),
+    kind: row.kind as MessageKind,
+    text: row.text,
+    at: row.created_at,
+    taskId: row.task_id === null ? undefined : ids.encode(row.task_id),
+  };
+}

@@ -1,0 +1,64 @@
+import type { Clock } from '../../clock.ts';
+import { messageOf } from '../../errors.ts';
+import type { Rooms } from '../rooms.ts';
+import { writeProbe } from './queries.ts';
+
+export interface Readiness {
+  /** The store takes writes and every channel works. */
+  ready: boolean;
+  store: { ok: boolean; problem?: string };
+  channels: ChannelReadiness[];
+}
+
+export interface ChannelReadiness {
+  channel: string;
+  account: string;
+  ok: boolean;
+  /** Since the last proof of life, milliseconds; absent where there was none yet. */
+  ageMs?: number;
+  problem?: string;
+}
+
+/** At most one write per this time, whoever asks how often. Milliseconds. */
+const PROBE_EVERY_MS = 1_000;
+/** A disk that takes longer is not ready. */
+const PROBE_LIMIT_MS = 5_000;
+
+/** Answers whether the gateway can do its work right now; never throws. */
+export function readinessOf({ store, clock, channels }: Pick<Rooms, 'store' | 'clock' | 'channels'>): () => Promise<Readiness> {
+  let probe: { at: number; result: Promise<Readiness['store']> } | undefined;
+  return async () => {
+    const now = performance.now();
+    if (!probe || now - probe.at >= PROBE_EVERY_MS) probe = { at: now, result: probeStore(store) };
+    const stored = await probe.result;
+    const found = channelsOf(channels, clock);
+    return { ready: stored.ok && found.every((channel) => channel.ok), store: stored, channels: found };
+  };
+}
+
+async function probeStore(store: Rooms['store']): Promise<Readiness['store']> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<Readiness['store']>((resolve) => {
+    timer = setTimeout(() => resolve({ ok: false, problem: `a write took more than ${PROBE_LIMIT_MS} ms` }), PROBE_LIMIT_MS);
+  });
+  const written = store.transact('http.readyz', writeProbe).then(
+    () => ({ ok: true }),
+    (error: unknown) => ({ ok: false, problem: messageOf(error) }),
+  );
+  const result = await Promise.race([written, late]);
+  clearTimeout(timer);
+  return result;
+}
+
+function channelsOf(channels: Rooms['channels'], clock: Clock): ChannelReadiness[] {
+  return [...channels.values()].map((channel) => {
+    const { ok, lastOkAt, problem } = channel.health();
+    return {
+      channel: channel.name,
+      account: channel.account,
+      ok,
+      ...(lastOkAt === undefined ? {} : { ageMs: Math.max(0, clock.now() - lastOkAt) }),
+      ...(problem === undefined ? {} : { problem }),
+    };
+  });
+}

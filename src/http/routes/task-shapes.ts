@@ -1,0 +1,66 @@
+import { z } from 'zod';
+import { DELIVERY_STATES, NOTIFY_POLICIES, PRIORITIES, TASK_SOURCES, TASK_STATES } from '../../tasks/states.ts';
+import { ERROR_CLASSES } from '../../tasks/run-words.ts';
+import { epochMs, publicId } from './shapes.ts';
+
+const runSchema = z.object({
+  runId: publicId,
+  attempt: z.number().int(),
+  generation: z.number().int(),
+  agentId: z.string(),
+  claimedAt: epochMs,
+  startedAt: epochMs.optional(),
+  endedAt: epochMs.optional(),
+  outcome: z.string().optional(),
+  errorClass: z.enum(ERROR_CLASSES).optional(),
+  error: z.string().optional(),
+  exitCode: z.number().int().optional(),
+  signal: z.string().optional(),
+});
+
+/** `TaskRecord` of src/tasks/task.ts. */
+export const taskSchema = z.object({
+  taskId: publicId,
+  status: z.enum(TASK_STATES),
+  attempt: z.number().int(),
+  maxAttempts: z.number().int(),
+  generation: z.number().int(),
+  template: z.string(),
+  args: z.record(z.string(), z.union([z.string(), z.number(), z.boolean()])),
+  priority: z.enum(PRIORITIES),
+  pool: z.string(),
+  agent: z.string().optional(),
+  result: z.object({ summary: z.string().nullable(), outputs: z.record(z.string(), z.string()) }).optional(),
+  error: z.string().optional(),
+  errorClass: z.enum(ERROR_CLASSES).optional(),
+  reason: z.string().optional(),
+  source: z.enum(TASK_SOURCES),
+  scopeKind: z.enum(['session', 'system']),
+  label: z.string().optional(),
+  parentTaskId: publicId.optional(),
+  runAt: epochMs,
+  createdAt: epochMs,
+  startedAt: epochMs.optional(),
+  endedAt: epochMs.optional(),
+  lastEventAt: epochMs,
+  cleanupAfter: epochMs.optional(),
+  cancelRequestedAt: epochMs.optional(),
+  progress: z.object({ percent: z.number().nullable(), message: z.string().nullable() }).optional(),
+  question: z.object({ prompt: z.string(), options: z.array(z.string()) }).optional(),
+  summary: z.string().optional(),
+  sessionKey: z.string().optional(),
+  flowId: publicId.optional(),
+  notifyPolicy: z.enum(NOTIFY_POLICIES),
+  deliveryStatus: z.enum(DELIVERY_STATES),
+  runs: z.array(runSchema),
+});
+
+export const eventSchema = z.object({
+  type: z.string(),
+  at: epochMs,
+  runId: publicId.optional(),
+  seq: z.number().int(),
+  data: z.unknown(),
+});
+
+export const logSchema = z.object({ runId: publicId, stream: z.enum(['stdout', 'stderr']), text: z.string(), at: epochMs });
