@@ -18,6 +18,8 @@ for (const [lookalike, char] of [['o', '0'], ['i', '1'], ['l', '1']] as const) V
 const MIN_CHARS = 4;
 const MAX_CHARS = 10; // 50 bits: inside what a JavaScript number holds exactly
 const ROUNDS = 4;
+/** By number of characters: the two factors of 32^chars that the halves are counted in. */
+const RADICES = Array.from({ length: MAX_CHARS + 1 }, (_, chars): [number, number] => [32 ** Math.floor(chars / 2), 32 ** Math.ceil(chars / 2)]);
 
 /** @param key any bytes; stored with the database, so that ids keep their text for ever. */
 export function idCodec(key: Buffer): IdCodec {
@@ -98,9 +100,8 @@ function backward(value: number, chars: number, subkeys: readonly number[]): num
   return left * b + right;
 }
 
-function radices(chars: number): [number, number] {
-  const a = 32 ** Math.floor(chars / 2);
-  return [a, 32 ** chars / a];
+function radices(chars: number): readonly [number, number] {
+  return RADICES[chars]!;
 }
 
 /** A 32-bit integer hash (Murmur3's finaliser) of the half and the round key. */

@@ -1,5 +1,5 @@
 import type { Clock } from '../clock.ts';
-import { AppError } from '../errors.ts';
+import { AppError, messageOf } from '../errors.ts';
 import type { IdCodec } from '../ids.ts';
 import type { Log } from '../log.ts';
 import type { Store } from '../store/store.ts';
@@ -26,7 +26,7 @@ import type {
 import type { AgentInstance, AgentRegistry } from './registry.ts';
 import type { AgentIdentity } from './tokens.ts';
 
-/** Turns a grant into what the agent is asked to run; undefined where its template is gone. */
+/** Turns a grant into what the agent is asked to run; undefined where its template is gone. May throw where it does not fit any more. */
 export type AssignmentOf = (grant: Grant) => Omit<Assignment, 'runId' | 'taskId' | 'attempt' | 'leaseToken' | 'leaseMs'> | undefined;
 
 export interface AgentGatewayOptions {
@@ -150,23 +150,29 @@ export class AgentGateway {
   }
 
   async #assignments(instance: AgentInstance, grants: readonly Grant[]): Promise<Assignment[]> {
-    const { ids, leaseMs, assignmentOf } = this.#options;
+    const { ids, leaseMs } = this.#options;
     const assignments: Assignment[] = [];
-    const orphans: Grant[] = [];
+    const unfit = new Map<Grant, string>();
     for (const grant of grants) {
-      const what = assignmentOf(grant);
-      if (!what) orphans.push(grant);
+      const what = this.#content(grant);
+      if (typeof what === 'string') unfit.set(grant, what);
       else {
         const { runId, taskId, attempt, leaseToken } = grant;
         assignments.push({ runId: ids.encode(runId), taskId: ids.encode(taskId), attempt, leaseToken, leaseMs, ...what });
       }
     }
-    // Their template was removed while they waited: said in the task, not left to expire.
-    await this.#returnGrants(instance.agentId, orphans, (grant) => {
-      const error = `the template ${grant.task.template} is gone or no longer valid`;
-      return { type: 'failed', errorClass: 'permanent', error };
-    });
+    await this.#returnGrants(instance.agentId, [...unfit.keys()], (grant) => ({ type: 'failed', errorClass: 'permanent', error: unfit.get(grant)! }));
     return assignments;
+  }
+
+  /** What to run, or why the template cannot say that any more: told in the task, not left to expire. */
+  #content(grant: Grant): NonNullable<ReturnType<AssignmentOf>> | string {
+    const { template } = grant.task;
+    try {
+      return this.#options.assignmentOf(grant) ?? `the template ${template} is gone or no longer valid`;
+    } catch (error) {
+      return `the template ${template} no longer accepts the arguments of this task: ${messageOf(error)}`;
+    }
   }
 
   /** Ends grants that do not reach their agent. */

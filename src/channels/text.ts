@@ -125,6 +125,8 @@ function skip(text: string, from: number, chars: string): number {
   return at;
 }
 
+/** What is left of a grapheme that had to be cut is no part of its own. */
+const INVISIBLE_ONLY = /^[\u200B-\u200F\u2060\uFEFF]*$/;
 const segmenter = new Intl.Segmenter(undefined, { granularity: 'grapheme' });
 
 /** The start of the grapheme that `end` points into, or a place between two code points when it began before `at`. */
@@ -132,7 +134,7 @@ function graphemeStart(text: string, at: number, end: number): number {
   const from = knownBoundary(text, at, end);
   const around = text.slice(from, betweenPairs(text, end + 2));
   const start = from + (segmenter.segment(around).containing(end - from)?.index ?? 0);
-  return start > at ? start : end;
+  return INVISIBLE_ONLY.test(text.slice(at, start)) ? end : start;
 }
 
 /** A grapheme boundary shortly before `end`: between two plain characters, else `at`. The segmenter only sees what follows it. */

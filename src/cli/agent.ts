@@ -12,7 +12,7 @@ export function agentCommand(program: Command, act: Act): void {
   program
     .command('agent')
     .description('run an agent: it pulls tasks from the gateway and runs them here; its log goes to standard error')
-    .addHelpText('after', '\nExample:\n  errand agent --env-file agent.env')
+    .addHelpText('after', '\nExample:\n  errand agent --settings agent.env')
     .action(act(agent));
 }
 

@@ -16,8 +16,9 @@ export class Api {
 
   /** @throws AppError what the gateway refused with, or `unreachable` */
   get<T>(path: string, query: Query = {}): Promise<T> {
-    const set = Object.entries(query).flatMap(([name, value]) => (value === undefined ? [] : [[name, String(value)]]));
-    const text = new URLSearchParams(set).toString();
+    const set = new URLSearchParams();
+    for (const [name, value] of Object.entries(query)) if (value !== undefined) set.append(name, String(value));
+    const text = set.toString();
     return this.#call<T>('GET', text === '' ? path : `${path}?${text}`);
   }
 

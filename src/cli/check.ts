@@ -9,7 +9,7 @@ export function checkCommand(program: Command, act: Act): void {
   program
     .command('check')
     .description('check the settings of the gateway, and of the agent where AGENT_ variables are set; starts nothing')
-    .addHelpText('after', '\nExamples:\n  errand check\n  errand check --env-file agent.env')
+    .addHelpText('after', '\nExamples:\n  errand check\n  errand check --settings agent.env')
     .action(act(check));
 }
 

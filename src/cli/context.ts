@@ -19,8 +19,8 @@ export interface GlobalOptions {
   json?: true;
   url?: string;
   token?: string;
-  /** A path, or false for none; absent: `.env` where there is one. */
-  envFile?: string | false;
+  /** An env file, or false for none; absent: `.env` where there is one. Not called `--env-file`: node takes that for its own. */
+  settings?: string | false;
 }
 
 /** What an action works with. */
@@ -50,7 +50,7 @@ export function actWith(io: Io, done: (exitCode: number) => void): Act {
 }
 
 function contextOf(io: Io, options: GlobalOptions): Context {
-  const env = { ...envFile(io, options.envFile), ...io.env };
+  const env = { ...envFile(io, options.settings), ...io.env };
   return {
     io,
     env,
@@ -69,7 +69,7 @@ function withLineEnd(text: string): string {
   return text === '' || text.endsWith('\n') ? text : `${text}\n`;
 }
 
-function envFile(io: Io, option: GlobalOptions['envFile']): Environment {
+function envFile(io: Io, option: GlobalOptions['settings']): Environment {
   if (option === false) return {};
   const path = resolve(io.cwd, option ?? '.env');
   try {
@@ -77,7 +77,7 @@ function envFile(io: Io, option: GlobalOptions['envFile']): Environment {
   } catch (error) {
     const code = (error as NodeJS.ErrnoException).code;
     if (code === 'ENOENT' && option === undefined) return {};
-    throw new AppError('invalid_config', `the env file ${path} cannot be read (${code ?? 'unknown'})`, { field: '--env-file', cause: error });
+    throw new AppError('invalid_config', `the settings file ${path} cannot be read (${code ?? 'unknown'})`, { field: '--settings', cause: error });
   }
 }
 

@@ -27,7 +27,7 @@ export function localAgentEnv(
   const kept = Object.entries(env).filter((entry): entry is [string, string] => entry[1] !== undefined && !/^(ERRAND|TELEGRAM|WECOM)_/.test(entry[0]));
   return {
     AGENT_SPOOL_DIR: join(stateDir, `agent-${identity.agentId}`),
-    ...(env.ERRAND_LOG_LEVEL === undefined ? {} : { AGENT_LOG_LEVEL: env.ERRAND_LOG_LEVEL }),
+    AGENT_LOG_LEVEL: env.ERRAND_LOG_LEVEL?.trim() || 'warn',
     ...Object.fromEntries(kept),
     AGENT_ID: identity.agentId,
     AGENT_GATEWAY_URL: url,
@@ -92,7 +92,7 @@ export class LocalAgent {
   #spawn(env: Record<string, string>): void {
     const { cwd, log } = this.#options;
     const startedAt = performance.now();
-    const args = [process.argv[1]!, 'agent', '--no-env-file'];
+    const args = [process.argv[1]!, 'agent', '--no-settings'];
     const child = spawn(process.execPath, [...process.execArgv, ...args], { cwd, env, stdio: ['ignore', 'ignore', 'inherit', 'ipc'], detached: true });
     this.#child = child;
     child.on('error', (error) => log.error('local_agent.failed', { error }));

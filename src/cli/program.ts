@@ -40,8 +40,8 @@ function createProgram(io: Io, act: Act): Command {
     .option('--json', 'answers as JSON, errors as problem JSON')
     .option('--url <url>', 'the gateway (default: ERRAND_URL, else http://127.0.0.1:$ERRAND_PORT)')
     .option('--token <token>', 'the admin token (default: ERRAND_TOKEN, else the state folder of this machine)')
-    .option('--env-file <file>', 'settings to read besides the environment (default: .env where there is one)')
-    .option('--no-env-file', 'read no env file')
+    .option('--settings <file>', 'env file with settings; the environment goes before it (default: .env where there is one)')
+    .option('--no-settings', 'read no env file, only the environment')
     .addHelpText('after', '\nExit codes: 0 done, 1 failed, 2 usage or configuration, 3 not found, 4 refused or conflict, 5 gateway unreachable.');
   for (const add of COMMANDS) add(program, act);
   forAll(program, (command) => {

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import type { Command } from 'commander';
 import { AppError } from '../errors.ts';
+import type { TaskEventRecord } from '../tasks/read.ts';
 import { isFinal, type TaskState } from '../tasks/states.ts';
 import { type Api, path } from './api.ts';
 import type { Act, Context } from './context.ts';
@@ -54,18 +55,30 @@ const POLL_MS = 250;
 /** A gateway that is restarted meanwhile comes back within this, milliseconds. */
 const AWAY_LIMIT_MS = 60_000;
 
-/** Waits until nothing more will follow the message; hands out each thing that is said about it, once. */
-async function follow(api: Api, inboxId: string, onSaid: (text: string) => void): Promise<Fate> {
+/** Waits until nothing more will follow the message; hands out the progress of its tasks and what is said about it, each once. */
+async function follow(api: Api, inboxId: string, onNews: (text: string) => void): Promise<Fate> {
   const told = new Set<string>();
+  const tell = (key: string, text: string) => {
+    if (!told.has(key)) onNews(text);
+    told.add(key);
+  };
   for (;;) {
     const fate = await patiently(() => api.get<Fate>(path`/api/inbox/${inboxId}`));
-    for (const { id, text } of fate.said) {
-      if (!told.has(id)) onSaid(text);
-      told.add(id);
-    }
+    for (const { taskId } of fate.tasks) for (const { key, text } of await progressOf(api, taskId)) tell(key, text);
+    for (const { id, text } of fate.said) tell(id, text);
     if (fate.settled) return fate;
     await pause(POLL_MS);
   }
+}
+
+/** From the events: the task itself keeps only its newest. */
+async function progressOf(api: Api, taskId: string): Promise<{ key: string; text: string }[]> {
+  const { events } = await patiently(() => api.get<{ events: TaskEventRecord[] }>(path`/api/tasks/${taskId}/events`));
+  return events.flatMap(({ type, runId, seq, data }) => {
+    if (type !== 'progress') return [];
+    const { percent, message = '' } = data as { percent?: number; message?: string };
+    return [{ key: `${runId}/${seq}`, text: `${percent === undefined ? '' : `${percent}%`.padStart(4)} ${message}`.trimEnd() }];
+  });
 }
 
 /** The message is stored: a gateway that is away for a moment is no reason to give up. */

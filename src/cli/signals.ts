@@ -24,13 +24,13 @@ export interface Stoppable {
  */
 export async function runUntilStopped(running: Stoppable, log: Log): Promise<number> {
   surviveFaults(log);
-  const first = await Promise.race([nextSignal(), running.ended ?? new Promise<never>(() => undefined)]);
+  const first = await Promise.race([nextSignal(), parentGone(), running.ended ?? new Promise<never>(() => undefined)]);
   if (typeof first === 'number') return first;
   log.info('process.stopping', { signal: first });
   const second = nextSignal().then(async (signal) => {
     running.hurry?.();
-    await pause(signal === 'disconnect' ? STOP_LIMIT_MS : LAST_MOMENT_MS, stopped);
-    return 128 + (signal === 'disconnect' ? 0 : constants.signals[signal]);
+    await pause(LAST_MOMENT_MS, stopped);
+    return 128 + constants.signals[signal];
   });
   const hurry = setTimeout(() => running.hurry?.(), HURRY_AFTER_MS);
   const stopped = running.stop();
@@ -40,12 +40,16 @@ export async function runUntilStopped(running: Stoppable, log: Log): Promise<num
   return code;
 }
 
-type Cause = (typeof SIGNALS)[number] | 'disconnect';
-
-function nextSignal(): Promise<Cause> {
+function nextSignal(): Promise<(typeof SIGNALS)[number]> {
   return new Promise((resolve) => {
     for (const signal of SIGNALS) process.once(signal, () => resolve(signal));
-    process.once('disconnect', () => resolve('disconnect'));
+  });
+}
+
+/** The process that started us with a channel is over, however it ended. */
+function parentGone(): Promise<'parent'> {
+  return new Promise((resolve) => {
+    process.once('disconnect', () => resolve('parent'));
   });
 }
 

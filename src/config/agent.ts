@@ -35,10 +35,10 @@ export interface AgentSettings {
 }
 
 /** A shorter secret would be found by chance in ordinary output, so that masking it would garble results. */
-export const MIN_SECRET_CHARS = 6;
+const MIN_SECRET_CHARS = 6;
 
 /** Runtimes of this build. */
-export const BUILT_RUNTIMES: readonly string[] = ['shell'];
+const BUILT_RUNTIMES: readonly string[] = ['shell'];
 
 const MAX_CONCURRENCY = 1024;
 const NOT_YET = ['AGENT_JOIN_TOKEN', 'AGENT_UPGRADE_KEY', 'AGENT_AUTO_UPGRADE'] as const;

@@ -3,7 +3,8 @@ import type { FinalState } from '../tasks/states.ts';
 import type { TaskEvent } from '../tasks/task.ts';
 import { blockFlows, endFlows, reopenFlows } from './queries.ts';
 
-export type FlowState = 'active' | 'waiting' | 'blocked' | 'finished' | 'failed' | 'cancelled';
+export const FLOW_STATES = ['active', 'waiting', 'blocked', 'finished', 'failed', 'cancelled'] as const;
+export type FlowState = (typeof FLOW_STATES)[number];
 
 const FLOW_END: Record<FinalState, FlowState> = {
   succeeded: 'finished',

@@ -11,10 +11,11 @@ import { type FlowSeed, type StartAnswer, startFlows, startFlowsVerb } from './s
 import type { TemplateRegistry } from './templates.ts';
 import { durationMs } from '../config/settings.ts';
 
-const duration = z.union([
-  z.number().int().min(1).max(31_536_000_000),
-  z.string().refine((text) => durationMs(text) !== undefined, 'must be milliseconds or a duration such as 30s or 10m'),
-]);
+const YEAR_MS = 31_536_000_000;
+const duration = z.union([z.number().int(), z.string()]).refine((value) => {
+  const ms = milliseconds(value);
+  return ms !== undefined && ms >= 1 && ms <= YEAR_MS;
+}, 'must be milliseconds or a duration such as 30s or 10m, at most a year');
 
 /** `POST /api/tasks` (contract, section 4). Durations are milliseconds or texts such as `10m`; times are epoch milliseconds. */
 export const submissionSchema = z.strictObject({
@@ -124,6 +125,5 @@ export class Submitter {
 }
 
 function milliseconds(value: number | string | undefined): number | undefined {
-  if (value === undefined) return undefined;
-  return typeof value === 'number' ? value : durationMs(value)!;
+  return typeof value === 'string' ? durationMs(value) : value;
 }

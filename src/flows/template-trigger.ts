@@ -16,11 +16,11 @@ export interface TriggerMatch {
   readonly missing: readonly string[];
 }
 
-/** First words of commands, which are answered before any trigger is looked at (contract, section 7). */
+/** First words of commands, which are answered before any trigger is looked at (contract, section 7, and their Chinese names). */
 export const COMMAND_WORDS: ReadonlySet<string> = new Set(
   (
     'help start whoami run status tasks task logs why cancel retry stop flows flow queue notify approve reject answer ' +
-    'cron agents dead resend pair'
+    'cron agents dead resend pair 帮助 开始 我是谁 运行 状态 任务列表 任务 日志 取消 重试 配对'
   ).split(' '),
 );
 
@@ -83,10 +83,7 @@ export function folded(text: string): string {
 function align(parts: readonly TriggerPart[], message: string, words: readonly Word[]): string[] | undefined {
   const last = parts.findLastIndex((part) => 'place' in part);
   const after = parts.length - 1 - last;
-  if (words.length <= parts.length) {
-    const mayBeShort = last >= 0 && after === 0;
-    return words.length === parts.length || mayBeShort ? words.map((word) => word.text) : undefined;
-  }
+  if (words.length <= parts.length) return words.map((word) => word.text);
   if (last < 0) return undefined;
   const rest = message.slice(words[last]!.start, words[words.length - 1 - after]!.end);
   const tail = after === 0 ? [] : words.slice(-after);

@@ -27,7 +27,7 @@ export interface RowLoop extends Service {
 }
 
 /** Rows worked off in one round; each is a unit of its own, all share one group commit. */
-export const ROWS_PER_ROUND = 50;
+const ROWS_PER_ROUND = 50;
 /** Wake-ups are hints; a lost one costs at most this. */
 const IDLE_MS = 5_000;
 
@@ -53,7 +53,7 @@ async function runOnce<R extends { readonly id: number }>(options: RowLoopOption
     end.status === 'rejected' ? [{ row: rows[index]!, error: end.reason as unknown }] : [],
   );
   const ofStore = faults.find(({ error }) => isStoreFault(error));
-  
+  if (ofStore) throw ofStore.error;
   for (const { row, error } of faults) await blame(options, row, error);
   if (faults.length > 0) return options.retryPauseMs ?? DEFAULT_BACKOFF.baseMs;
   return rows.length === ROWS_PER_ROUND ? 0 : IDLE_MS;

@@ -7,9 +7,9 @@ import { may } from '../sessions/rights.ts';
 import type { Tx } from '../store/tx.ts';
 
 /** The longest message that is acted on, characters. */
-export const TEXT_LIMIT = 8_000;
+const TEXT_LIMIT = 8_000;
 
-export type Asked = Omit<CommandContext, 'rest' | 'commands'>;
+type Asked = Omit<CommandContext, 'rest' | 'commands'>;
 
 /**
  * Acts on the message of a paired person in an allowed chat and answers what to say, if anything: a command, else an errand whose

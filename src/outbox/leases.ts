@@ -45,7 +45,7 @@ export interface Settlement {
   readonly hold?: { readonly until: number } | { readonly unreachable: true };
 }
 
-export interface PartReceipt {
+interface PartReceipt {
   readonly message: LeasedMessage;
   readonly partsSent: number;
   readonly platformIds: readonly string[];

@@ -26,7 +26,7 @@ export interface ChatKey {
 }
 
 /** A message that has found its end, for those who wait for it. */
-export interface SettledMessage extends ChatKey {
+interface SettledMessage extends ChatKey {
   readonly id: number;
   readonly kind: MessageKind;
   readonly sessionKey: string | null;

@@ -116,7 +116,7 @@ export async function denyGroup(tx: Tx, group: GroupKey, by: string): Promise<bo
   return true;
 }
 
-export interface PendingPairing extends PersonKey {
+interface PendingPairing extends PersonKey {
   readonly id: number;
   readonly name: string | null;
   readonly requestedAt: number;

@@ -17,14 +17,14 @@ import type { Role } from './rights.ts';
 
 const CODE_CHARS = 8;
 /** How long a code is good for. */
-export const PAIRING_MS = 3_600_000;
+const PAIRING_MS = 3_600_000;
 /** A person gets at most one new code in this time. */
-export const NEW_CODE_MS = 60_000;
+const NEW_CODE_MS = 60_000;
 /** People who wait, per channel account: strangers cannot fill the list without end. */
 export const MAX_PENDING = 100;
 /** Wrong codes of one approver within `WRONG_CODE_MS`. */
-export const MAX_WRONG_CODES = 5;
-export const WRONG_CODE_MS = 600_000;
+const MAX_WRONG_CODES = 5;
+const WRONG_CODE_MS = 600_000;
 
 export interface PairingRequest extends PersonKey {
   readonly name?: string;

@@ -88,9 +88,15 @@ export class GroupCommit {
       if (batch.length === 1 || this.#engine.isStorageFault(error)) {
         for (const unit of batch) unit.reject(error);
       } else {
-        for (const unit of batch) await this.#commit([unit]);
+        for (const unit of batch) await this.#commitAlone(unit);
       }
     }
+  }
+
+  /** In a turn of its own: whoever was just answered may use the store before the next transaction is open. */
+  async #commitAlone(unit: Unit): Promise<void> {
+    await new Promise((resolve) => setImmediate(resolve));
+    await this.#commit([unit]);
   }
 }
 

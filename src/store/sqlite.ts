@@ -4,7 +4,7 @@ import { dirname } from 'node:path';
 import Database, { type Database as Connection, type Statement } from 'better-sqlite3';
 import type { Compilable, CompiledQuery, RawBuilder } from 'kysely';
 import { type Clock, systemClock } from '../clock.ts';
-import { AppError } from '../errors.ts';
+import { AppError, messageOf } from '../errors.ts';
 import { type IdCodec, idCodec } from '../ids.ts';
 import { compileWith, type Dialect, type HotQuery, Param, sqliteDialect } from './dialect.ts';
 import { type CommitEngine, foreignAwait, GroupCommit, groupByVerb, runCalls, type Unit } from './group-commit.ts';
@@ -16,26 +16,34 @@ export interface SqliteOptions {
   /** Path of the database file; its folder is made. `<path>.lock` is the lock of the one gateway that may have it open. */
   path: string;
   clock?: Clock;
+  /** Bound of the file's size, in pages of 4 KiB; beyond it writes fail with `storage_full`. Default: SQLite's own, far away. */
+  maxPages?: number;
 }
 
 /** 2,000 pages of 4 KiB: larger logs made long transactions slower and p99 no better. */
 const WAL_PAGES = 2_000;
 const WAL_LIMIT_BYTES = 64 * 1024 ** 2;
 const ID_BLOCK = 1_000;
+/** How long a statement waits for another process, such as a backup. */
+const BUSY_MS = 5_000;
+const CACHE = 'cache_size = -32768';
 
 /**
  * Opens (and migrates) a SQLite store.
  * @throws AppError store_locked when another process has it open; invalid_config when the file is no database of ours.
  */
 export function openSqlite(options: SqliteOptions): Store {
-  mkdirSync(dirname(options.path), { recursive: true });
   const lock = takeLock(`${options.path}.lock`);
   try {
-    return new SqliteStore(options.path, options.clock ?? systemClock, lock);
+    return new SqliteStore(options, lock);
   } catch (error) {
     lock.close();
-    throw error;
+    throw error instanceof AppError ? error : unusable(options.path, error);
   }
+}
+
+function unusable(path: string, error: unknown): AppError {
+  return storageError(error) ?? new AppError('invalid_config', `${path} cannot be used as a database: ${messageOf(error)}`, { cause: error });
 }
 
 /**
@@ -43,12 +51,15 @@ export function openSqlite(options: SqliteOptions): Store {
  * and readers of the database itself are not locked out.
  */
 function takeLock(path: string): Connection {
-  const lock = new Database(path, { timeout: 0 });
+  let lock: Connection | undefined;
   try {
+    mkdirSync(dirname(path), { recursive: true });
+    lock = new Database(path, { timeout: 0 });
     lock.exec('begin exclusive');
     return lock;
   } catch (error) {
-    lock.close();
+    lock?.close();
+    if (!codeOf(error).startsWith('SQLITE_BUSY')) throw unusable(path, error);
     throw new AppError('store_locked', `another gateway has this database open (${path})`, { cause: error });
   }
 }
@@ -67,14 +78,13 @@ class SqliteStore implements Store, CommitEngine {
   #open: SqliteTx | undefined;
   #counts = { transactions: 0, units: 0, rollbacks: 0 };
 
-  constructor(path: string, clock: Clock, lock: Connection) {
+  constructor({ path, clock = systemClock, maxPages }: SqliteOptions, lock: Connection) {
     this.#path = path;
     this.#clock = clock;
     this.#lock = lock;
-    const writer = openConnection(path, false);
-    migrate(writer);
+    const writer = openWriter(path, maxPages);
     this.#writer = new Statements(writer);
-    this.#reader = new Statements(openConnection(path, true));
+    this.#reader = new Statements(openReader(path));
     this.ids = idCodec(idKey(writer));
   }
 
@@ -306,16 +316,27 @@ class SqliteTx implements Tx {
   }
 }
 
-function openConnection(path: string, readonly: boolean): Connection {
-  const connection = new Database(path, { readonly, timeout: 5_000 });
-  if (!readonly) {
+function openWriter(path: string, maxPages: number | undefined): Connection {
+  const connection = new Database(path, { timeout: BUSY_MS });
+  try {
     connection.pragma('journal_mode = WAL');
     connection.pragma('synchronous = FULL');
     connection.pragma(`wal_autocheckpoint = ${WAL_PAGES}`);
     connection.pragma(`journal_size_limit = ${WAL_LIMIT_BYTES}`);
     connection.pragma('foreign_keys = on');
+    connection.pragma(CACHE);
+    if (maxPages !== undefined) connection.pragma(`max_page_count = ${maxPages}`);
+    migrate(connection);
+    return connection;
+  } catch (error) {
+    connection.close();
+    throw error;
   }
-  connection.pragma('cache_size = -32768');
+}
+
+function openReader(path: string): Connection {
+  const connection = new Database(path, { readonly: true, timeout: BUSY_MS });
+  connection.pragma(CACHE);
   return connection;
 }
 
@@ -326,12 +347,16 @@ function idKey(connection: Connection): Buffer {
 }
 
 function storageError(error: unknown): AppError | undefined {
-  const code = error instanceof Error && 'code' in error ? String(error.code) : '';
+  const code = codeOf(error);
   if (code === 'SQLITE_FULL') return new AppError('storage_full', 'the disk is full: nothing was stored', { cause: error });
   if (code.startsWith('SQLITE_IOERR') || code.startsWith('SQLITE_BUSY') || code === 'SQLITE_READONLY') {
     return new AppError('unavailable', `the database cannot be written right now (${code})`, { cause: error });
   }
   return undefined;
+}
+
+function codeOf(error: unknown): string {
+  return error instanceof Error && 'code' in error ? String(error.code) : '';
 }
 
 function fileBytes(path: string): number {

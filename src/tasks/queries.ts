@@ -219,9 +219,10 @@ export const expiredTasks = hot<{ now: number; limit: number }, { id: number }>(
   select id from task where expires_at is not null and expires_at <= ${p.now} and ended_at is null and run_id is null
     and generation = 1 and ${d.guard('status')} <> 'paused' limit ${p.limit}`);
 
+/** A task that a person has started again is pending: the late receipt of its last generation is not its delivery. */
 export const setDelivery = hot<{ rows: unknown[][] }>('task.delivery', (d, p) => sql`
   update task set delivery_status = r.delivery_status from ${d.rows(p.rows.param, { id: 'int', delivery_status: 'text' })} as r
-  where task.id = r.id`);
+  where task.id = r.id and ${d.guard('task.delivery_status')} <> 'pending'`);
 
 export const grantsOf = hot<{ agent: string; instance: string }, DueTask & { run_id: number; lease_token: string; run_attempt: number }>(
   'run.grants',

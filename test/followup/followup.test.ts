@@ -63,6 +63,16 @@ describe('an errand that waits', () => {
   });
 });
 
+it('a message asks for one errand, however often it is stored', async () => {
+  await rooms.followup.stop();
+  await rooms.hear('7', 'greet Ada');
+  await until(async () => (await rooms.followups()).length === 1, 'the errand');
+  const inboxId = (await rooms.inbox())[0]!.id;
+  const again = { inboxId, sessionKey: 'k', route: direct('7'), userId: '7', template: 'quiet', args: {} };
+  await rooms.store.transact('test.again', (tx) => rooms.followup.ask(tx, [again, again]));
+  expect((await rooms.followups()).map((row) => row.template)).toEqual(['hello']);
+});
+
 describe('starting', () => {
   it('says what is wrong with an argument and the right form, in the language of the person', async () => {
     const [english] = await rooms.say('7', '/report x Ada');

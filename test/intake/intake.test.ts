@@ -1,8 +1,10 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { AppError } from '../../src/errors.ts';
-import { MAX_ATTEMPTS } from '../../src/intake/intake.ts';
+import { createIntake, MAX_ATTEMPTS } from '../../src/intake/intake.ts';
+import { silentLog } from '../../src/log.ts';
 import { allowGroup, revoke } from '../../src/sessions/access.ts';
 import { sessionKeyOf } from '../../src/sessions/keys.ts';
+import { MAX_PENDING, requestPairing } from '../../src/sessions/pairing.ts';
 import { getSession } from '../../src/sessions/sessions.ts';
 import { ERRANDS } from '../support/errands.ts';
 import { direct, Rooms } from '../support/rooms.ts';
@@ -96,6 +98,17 @@ describe('an unpaired person', () => {
     expect(await rooms.tasks()).toEqual([]);
     expect((await rooms.inbox()).map((row) => row.status)).toEqual(['refused', 'refused', 'refused']);
     expect(await getSession(rooms.store, sessionKeyOf(direct('9'), '9'))).toBeUndefined();
+  });
+
+  it('is told to come later when too many wait', async () => {
+    await rooms.store.transact('test.crowd', async (tx) => {
+      for (let index = 0; index < MAX_PENDING; index += 1) {
+        const userId = `crowd${index}`;
+        await requestPairing(tx, { channel: 'telegram', account: 'default', userId, route: direct(userId) });
+      }
+    });
+    expect((await rooms.say('9', 'hi'))[0]!.text).toContain('too many people are waiting');
+    expect((await rooms.say('9', '你好'))[0]!.text).toContain('请稍后再试');
   });
 
   it('is told where they asked when an administrator approves the code', async () => {
@@ -208,18 +221,19 @@ describe('what can go wrong', () => {
     const id = await rooms.lastTaskId();
     await rooms.intake.stop();
     await rooms.hear('7', `/cancel ${id}`);
-    let crashed = false;
+    let deaths = 0;
     rooms.sabotage = async (tx) => {
       const waiting = await tx.fetch(tx.dialect.build.selectFrom('inbox').select('id').where('status', '=', 'new'));
-      if (!crashed && waiting.length === 0) {
-        crashed = true;
-        throw new AppError('unavailable', 'the process dies here');
-      }
+      if (waiting.length > 0) return;
+      deaths += 1;
+      throw new AppError('unavailable', 'the process dies here');
     };
     await rooms.intake.start();
-    await until(() => crashed, 'the crash');
+    await until(() => deaths > 0, 'the crash');
     expect((await rooms.tasks())[0]!.status).toBe('queued');
     expect(await rooms.sent()).toEqual([]);
+    await rooms.intake.stop();
+    rooms.sabotage = async () => undefined;
     await rooms.reopen();
     await rooms.settled();
     await rooms.reopen();
@@ -236,6 +250,20 @@ describe('what can go wrong', () => {
     await rooms.settled();
     const names = (await rooms.tasks()).map((task) => (JSON.parse(task.args) as { name: string }).name);
     expect(names).toEqual(Array.from({ length: 120 }, (_, index) => `n${index}`));
+  });
+
+  it('two loops over one store act on each message once', async () => {
+    await rooms.pair('7');
+    await rooms.intake.stop();
+    for (let index = 0; index < 10; index += 1) await rooms.hear('7', `greet n${index}`);
+    await rooms.hear('7', '/whoami');
+    const second = createIntake({ store: rooms.store, log: silentLog, rooms: rooms.rooms, retryPauseMs: 1 });
+    await Promise.all([rooms.intake.start(), second.start()]);
+    await rooms.settled();
+    await second.stop();
+    expect((await rooms.inbox()).map((row) => row.status)).toEqual(Array(11).fill('done'));
+    expect(await rooms.tasks()).toHaveLength(10);
+    expect(await rooms.sent()).toHaveLength(1);
   });
 
   it('the same update delivered twice starts one errand', async () => {

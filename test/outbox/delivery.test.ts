@@ -352,6 +352,21 @@ describe('parts', () => {
     ]);
   });
 
+  it('a part that was repeated and accepted leaves the next part its own repeat', async () => {
+    const texts: string[][] = [];
+    for (const answers of [[never], [SENT, never], [SENT]]) {
+      const channel = scriptedChannel();
+      channel.next(...answers);
+      if (texts.length === 0) await rig.enqueue(final('1', 'one|two'));
+      await rig.deliver([channel]);
+      await until(() => channel.calls.length === answers.length, 'the calls');
+      if (answers.includes(never)) await rig.crash();
+      texts.push(channel.texts());
+    }
+    await settled('sent');
+    expect(texts).toEqual([['one'], [marked('one'), 'two'], [marked('two')]]);
+  });
+
   it('a mark that makes a part too long is cut off, and the part still counts as one', async () => {
     const first = scriptedChannel();
     first.next(never);
@@ -458,6 +473,27 @@ it('a receipt that was lost to a fault of ours is treated as a crash once the le
   expect(channel.arrived('1')).toEqual(['m', marked('m')]);
 });
 
+it('a call that takes longer than the lease is not taken for a crash by its own process', async () => {
+  const channel = scriptedChannel();
+  let release: () => void = () => undefined;
+  channel.next(async () => {
+    await new Promise<void>((resolve) => {
+      release = resolve;
+    });
+    return SENT;
+  });
+  await rig.enqueue(final('1', 'slow'));
+  const delivery = await rig.deliver([channel]);
+  await until(() => channel.calls.length === 1, 'the call');
+  rig.clock.advance(70_000);
+  await rig.enqueue(final('2', 'other'));
+  delivery.wake();
+  await settled('sending', 'sent');
+  release();
+  await settled('sent', 'sent');
+  expect(channel.texts()).toEqual(['slow', 'other']);
+});
+
 describe('resend', () => {
   it('revives what ended without being sent, in its old place, and nothing else', async () => {
     const channel = scriptedChannel();
@@ -522,6 +558,8 @@ it('while stopping, what is on its way is finished and nothing new is begun', as
   const stopped = delivery.stop();
   release();
   await stopped;
+  // Whatever the delivery has still asked the store for comes before this.
+  await rig.store.transact('test.flush', async () => undefined);
   expect(await rig.statuses()).toEqual(['sent', 'pending', 'pending']);
   expect(channel.texts()).toEqual(['on its way']);
 });

@@ -124,12 +124,31 @@ it('a late sender changes nothing', async () => {
   expect(await rig.store.write(settle, [{ ...end, message: message! }])).toEqual([false]);
 });
 
-it('messages are leased in order, one per chat, and not from a chat that is held', async () => {
+it('messages are leased in order, one per chat', async () => {
   await rig.enqueue(final('1', 'a'), final('1', 'b'), final('2', 'c'));
   const ids = (await rig.rows()).map((row) => row.id);
   const leased = await rig.store.write(rig.outbox.leases.lease, [...ids].reverse());
   expect(leased.map((message) => message?.text)).toEqual(['c', undefined, 'a']);
   expect(await rig.store.write(rig.outbox.leases.lease, [ids[1]!])).toEqual([undefined]);
+});
+
+it('a chat that is held gives nothing out; an unreachable one does not even show', async () => {
+  await rig.enqueue(final('paused', 'a'), final('gone', 'b'), final('open', 'c'));
+  const hold = { channel: 'telegram', account: 'default', reason: null };
+  await rig.store.transact('test', (tx) =>
+    tx.exec(
+      tx.dialect.build.insertInto('chat_hold').values([
+        { ...hold, chat: 'paused', until: START + 9, unreachable_since: null },
+        { ...hold, chat: 'gone', until: null, unreachable_since: START },
+        { ...hold, chat: 'open', until: START, unreachable_since: null },
+      ]),
+    ),
+  );
+  const ids = (await rig.rows()).map((row) => row.id);
+  const leased = await rig.store.write(rig.outbox.leases.lease, ids);
+  expect(leased.map((message) => message?.text)).toEqual([undefined, undefined, 'c']);
+  const heads = await rig.store.all(chatHeads, { channel: 'telegram', account: 'default', limit: 10 });
+  expect(heads.map((head) => [head.chat, head.ready_at])).toEqual([['paused', START + 9]]);
 });
 
 it('the list shows the newest first and can be narrowed and continued', async () => {

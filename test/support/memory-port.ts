@@ -15,6 +15,8 @@ export interface MemoryPort extends ChannelPort {
   failNext(times?: number): void;
   /** Another process holds this lease (or gives it up). */
   holdElsewhere(name: string, held?: boolean): void;
+  /** For how long each lease was last taken or renewed, milliseconds. */
+  readonly leases: ReadonlyMap<string, number>;
   /** The stored state row, read at once. */
   peek(key: string): unknown;
 }
@@ -27,6 +29,7 @@ class Memory implements MemoryPort {
   readonly rows: IncomingMessage[] = [];
   duplicates = 0;
   rejections = 0;
+  readonly leases = new Map<string, number>();
   readonly #states = new Map<string, string>();
   readonly #elsewhere = new Set<string>();
   #failures = 0;
@@ -47,8 +50,10 @@ class Memory implements MemoryPort {
     return results;
   }
 
-  async lease(name: string): Promise<boolean> {
-    return !this.#elsewhere.has(name);
+  async lease(name: string, ttlMs: number): Promise<boolean> {
+    if (this.#elsewhere.has(name)) return false;
+    this.leases.set(name, ttlMs);
+    return true;
   }
 
   failNext(times = 1): void {

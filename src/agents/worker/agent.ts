@@ -53,7 +53,7 @@ const TUNING: AgentTuning = {
 };
 
 /** Why an agent ended: told to, or because a newer instance of the same id has registered. */
-export interface AgentEnd {
+interface AgentEnd {
   reason: 'stopped' | 'replaced';
   /** For the command line: 0, or 4 (refused or conflict). */
   exitCode: 0 | 4;

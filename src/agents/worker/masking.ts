@@ -1,5 +1,5 @@
 /** What stands where a secret was. */
-export const MASK = '[secret]';
+const MASK = '[secret]';
 
 /** Replaces a run's secrets in everything that leaves the agent. */
 export interface Masking {

@@ -60,7 +60,7 @@ export async function groupIsOurs(pgid: number, startedAt: string | undefined, r
 }
 
 /** Sends the signal to every process of the group; a group that is gone is no error. */
-export function signalGroup(pgid: number, signal: NodeJS.Signals): void {
+function signalGroup(pgid: number, signal: NodeJS.Signals): void {
   if (process.platform === 'win32') {
     execFile('taskkill', ['/pid', String(pgid), '/T', ...(signal === 'SIGKILL' ? ['/F'] : [])], () => undefined);
     return;

@@ -58,7 +58,7 @@ export class ReportSender {
       this.#schedule();
     } else {
       this.#backlog.push(item);
-      this.#linger ??= setTimeout(() => this.#flush(), LINGER_MS);
+      this.#linger ??= setTimeout(() => this.#lingered(), LINGER_MS);
     }
   }
 
@@ -106,6 +106,12 @@ export class ReportSender {
       }
     }
     if (done.length > 0) this.#options.spool.settle(done);
+  }
+
+  /** What is being stored is about to go and takes the rest along. */
+  #lingered(): void {
+    this.#linger = undefined;
+    if (!this.#isScheduled && this.#storing === 0) this.#flush();
   }
 
   /** Everything that ends in this turn of the event loop is stored and travels together. */

@@ -56,7 +56,7 @@ function buttonPress(update: Update, account: string, query: NonNullable<Update[
   // The message is missing for buttons of inline results: then the person is the chat.
   const route: Route = query.message
     ? routeOf(account, query.message)
-    : { channel: 'telegram', account, chat: String(query.from.id), chatKind: 'direct' };
+    : { channel: 'telegram', account, chat: idText(query.from.id), chatKind: 'direct' };
   const text = cleanText(query.data ?? '');
   return { identity: identityOf(update), kind: 'button', route, sender: person(query.from), text, addressed: true };
 }
@@ -68,6 +68,12 @@ function other(update: Update, route: Route, sender: Sender, date?: number): Inc
 
 function identityOf(update: Update): string {
   return `update:${update.update_id}`;
+}
+
+/** Ids are integers of up to 52 bits; anything else is not of Telegram and must not become somebody. */
+function idText(id: unknown): string {
+  if (!Number.isSafeInteger(id)) throw new TypeError('an id that is no integer');
+  return `${id}`;
 }
 
 function epochMs(seconds: number): number {
@@ -84,14 +90,14 @@ interface Placed {
 /** The thread only of real topic messages: the General topic and plain reply threads carry an id that cannot be sent to. */
 function routeOf(account: string, place: Placed): Route {
   const thread =
-    place.is_topic_message && place.message_thread_id !== undefined ? String(place.message_thread_id) : undefined;
+    place.is_topic_message && place.message_thread_id !== undefined ? idText(place.message_thread_id) : undefined;
   return {
     channel: 'telegram',
     account,
-    chat: String(place.chat.id),
+    chat: idText(place.chat.id),
     chatKind: place.chat.type === 'private' ? 'direct' : 'group',
     ...(thread !== undefined && { thread }),
-    ...(place.message_id !== undefined && { messageId: String(place.message_id) }),
+    ...(place.message_id !== undefined && { messageId: idText(place.message_id) }),
   };
 }
 
@@ -108,7 +114,8 @@ function senderOf(message: Message): Sender {
 
 function person(user: User): Sender {
   const name = cleanText([user.first_name, user.last_name].filter(Boolean).join(' ') || (user.username ?? '')).trim();
-  return name === '' ? { id: String(user.id) } : { id: String(user.id), name };
+  const id = idText(user.id);
+  return name === '' ? { id } : { id, name };
 }
 
 function isReplyTo(message: Message, self: BotSelf): boolean {

@@ -56,8 +56,11 @@ export async function chatPage(page: FastifyInstance, rooms: ChatRooms, pageDir 
 }
 
 /** Names under `hashed/` change with their content, so that browsers may keep them for good. */
-function keepHashed(reply: { setHeader(name: string, value: string): void }, path: string): void {
-  reply.setHeader('cache-control', path.includes(`${sep}hashed${sep}`) ? 'public, max-age=31536000, immutable' : 'no-cache');
+function keepHashed(reply: FastifyReply, path: string): void {
+  reply.header(
+    'cache-control',
+    path.includes(`${sep}hashed${sep}`) ? 'public, max-age=31536000, immutable' : 'no-cache',
+  );
 }
 
 /**

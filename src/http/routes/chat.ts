@@ -14,6 +14,7 @@ import {
   type ChatRooms,
   COOKIE,
   type Conversation,
+  CSRF_HEADER,
   callerOf,
   conversationFor,
   csrfToken,
@@ -21,6 +22,7 @@ import {
 } from './chat-identity.ts';
 import { chatPage, cookieOptions, linkBase } from './chat-page.ts';
 import { webchatMessage } from './chat-queries.ts';
+import { epochMs, MAX_PAGE, publicId, refusals } from './shapes.ts';
 
 /** Characters of one message; the intake's own limit. */
 const TEXT_LIMIT = 8_000;
@@ -42,12 +44,53 @@ const saySchema = z.strictObject({
   user: userSchema.optional(),
 });
 const whoseSchema = z.object({ sessionKey: sessionKeySchema.optional(), user: userSchema.optional() });
-const cursorSchema = z.string().max(16);
+const cursorSchema = z.string().max(16).describe('the id of a message; 0: the beginning');
 const historySchema = whoseSchema.extend({
   after: cursorSchema.optional(),
   before: cursorSchema.optional(),
-  limit: z.coerce.number().int().min(1).max(500).default(100),
+  limit: z.coerce.number().int().min(1).max(MAX_PAGE).default(100),
 });
+
+const tags = ['web chat'];
+const meSchema = z.object({
+  user: z.string(),
+  name: z.string(),
+  role: z.string().nullable(),
+  sessionKey: z.string(),
+  csrf: z.string().optional().describe(`with the cookie: what state-changing calls carry in ${CSRF_HEADER}`),
+});
+
+/** What the routes take and answer; also the document's text. All need the cookie of a login link, or the admin token. */
+const DOCS = {
+  logins: {
+    tags,
+    summary: 'Make a one-time login link for a user (admin token only)',
+    body: z.strictObject({ user: userSchema, name: nameSchema.optional() }),
+    response: { 201: z.object({ url: z.string(), expiresAt: epochMs }), ...refusals },
+  },
+  me: { tags, summary: 'Who is signed in', querystring: whoseSchema, response: { 200: meSchema, ...refusals } },
+  logout: { tags, summary: 'Sign this browser out', response: { 204: z.undefined(), ...refusals } },
+  say: {
+    tags,
+    summary: 'Send a message; the same messageId of the same user is stored once',
+    body: saySchema,
+    response: {
+      202: z.object({ sessionKey: z.string(), inboxId: publicId, duplicate: z.literal(true).optional() }),
+      ...refusals,
+    },
+  },
+  history: {
+    tags,
+    summary: 'Messages of a conversation, oldest first: after a cursor, else the last ones (before a cursor)',
+    querystring: historySchema,
+    response: { 200: z.object({ messages: z.array(chatMessageSchema) }), ...refusals },
+  },
+  events: {
+    tags,
+    summary: 'The same messages as server-sent events, resumable by Last-Event-ID; without a cursor from now on',
+    querystring: whoseSchema.extend({ after: cursorSchema.optional() }),
+  },
+};
 
 declare module 'fastify' {
   interface FastifyRequest {
@@ -91,21 +134,16 @@ function chatApi(api: FastifyInstance, rooms: ChatRooms, streams: ChatStreams): 
 
 function addLogins(api: FastifyInstance, rooms: ChatRooms): void {
   const typed = api.withTypeProvider<ZodTypeProvider>();
-  const link = { user: userSchema, name: nameSchema.optional() };
-  typed.post(
-    '/api/chat/logins',
-    { bodyLimit: BODY_LIMIT, schema: { body: z.strictObject(link) } },
-    async (request, reply) => {
-      if (request.chatCaller!.kind !== 'admin')
-        throw new AppError('forbidden', 'login links are made with the admin token');
-      const { user, name } = request.body;
-      const { path, expiresAt } = await createLoginLink(rooms.store, { userId: user, name });
-      return reply
-        .code(201)
-        .send({ url: `${linkBase(rooms.settings.publicUrl, api.server.address())}${path}`, expiresAt });
-    },
-  );
-  typed.get('/api/chat/me', { schema: { querystring: whoseSchema } }, async (request) => {
+  typed.post('/api/chat/logins', { bodyLimit: BODY_LIMIT, schema: DOCS.logins }, async (request, reply) => {
+    if (request.chatCaller!.kind !== 'admin')
+      throw new AppError('forbidden', 'login links are made with the admin token');
+    const { user, name } = request.body;
+    const { path, expiresAt } = await createLoginLink(rooms.store, { userId: user, name });
+    return reply
+      .code(201)
+      .send({ url: `${linkBase(rooms.settings.publicUrl, api.server.address())}${path}`, expiresAt });
+  });
+  typed.get('/api/chat/me', { schema: DOCS.me }, async (request) => {
     const caller = request.chatCaller!;
     const { user, sessionKey } = conversationFor(caller, request.query);
     if (caller.kind === 'person')
@@ -118,7 +156,7 @@ function addLogins(api: FastifyInstance, rooms: ChatRooms): void {
       sessionKey,
     };
   });
-  api.post('/api/chat/logout', async (request, reply) => {
+  typed.post('/api/chat/logout', { bodyLimit: BODY_LIMIT, schema: DOCS.logout }, async (request, reply) => {
     const caller = request.chatCaller!;
     if (caller.kind === 'person') await endLogin(rooms.store, caller.cookie);
     return reply.clearCookie(COOKIE, cookieOptions(rooms.settings.publicUrl)).code(204).send();
@@ -127,43 +165,28 @@ function addLogins(api: FastifyInstance, rooms: ChatRooms): void {
 
 function addMessages(api: FastifyInstance, rooms: ChatRooms, streams: ChatStreams): void {
   const typed = api.withTypeProvider<ZodTypeProvider>();
-  const accepted = z.object({ sessionKey: z.string(), inboxId: z.string(), duplicate: z.literal(true).optional() });
-  typed.post(
-    '/api/chat/messages',
-    { bodyLimit: BODY_LIMIT, schema: { body: saySchema, response: { 202: accepted } } },
-    async (request, reply) => {
-      const caller = request.chatCaller!;
-      const conversation = conversationFor(caller, request.body);
-      if (caller.kind === 'admin') await vouchFor(rooms.store, conversation.user);
-      const name = caller.kind === 'person' ? caller.name : undefined;
-      const answer = await say(rooms, conversation, { ...request.body, name });
-      streams.wake(conversation.sessionKey);
-      return reply.code(202).send(answer);
-    },
-  );
-  const messages = z.object({ messages: z.array(chatMessageSchema) });
-  typed.get(
-    '/api/chat/messages',
-    { schema: { querystring: historySchema, response: { 200: messages } } },
-    async (request) => {
-      const { after, before, limit, ...whose } = request.query;
-      if (after !== undefined && before !== undefined) {
-        throw new AppError('invalid_request', 'before: not together with after', { field: 'before' });
-      }
-      return {
-        messages: await chatMessages(rooms.store, conversationFor(request.chatCaller!, whose), {
-          after,
-          before,
-          limit,
-        }),
-      };
-    },
-  );
+  typed.post('/api/chat/messages', { bodyLimit: BODY_LIMIT, schema: DOCS.say }, async (request, reply) => {
+    const caller = request.chatCaller!;
+    const conversation = conversationFor(caller, request.body);
+    if (caller.kind === 'admin') await vouchFor(rooms.store, conversation.user);
+    const name = caller.kind === 'person' ? caller.name : undefined;
+    const answer = await say(rooms, conversation, { ...request.body, name });
+    streams.wake(conversation.sessionKey);
+    return reply.code(202).send(answer);
+  });
+  typed.get('/api/chat/messages', { schema: DOCS.history }, async (request) => {
+    const { after, before, limit, ...whose } = request.query;
+    if (after !== undefined && before !== undefined) {
+      throw new AppError('invalid_request', 'before: not together with after', { field: 'before' });
+    }
+    return {
+      messages: await chatMessages(rooms.store, conversationFor(request.chatCaller!, whose), { after, before, limit }),
+    };
+  });
 }
 
 function addEvents(api: FastifyInstance, rooms: ChatRooms, streams: ChatStreams): void {
-  const schema = { querystring: whoseSchema.extend({ after: cursorSchema.optional() }) };
-  api.withTypeProvider<ZodTypeProvider>().get('/api/chat/events', { schema }, async (request, reply) => {
+  api.withTypeProvider<ZodTypeProvider>().get('/api/chat/events', { schema: DOCS.events }, async (request, reply) => {
     const caller = request.chatCaller!;
     const { after, ...whose } = request.query;
     const conversation = conversationFor(caller, whose);
@@ -195,8 +218,11 @@ interface Saying {
 }
 
 /** Stores the message; when this resolves it is on disk. The same `messageId` of the same user is the same row. */
-async function say(rooms: ChatRooms, { user, sessionKey, route }: Conversation, { text, messageId, name }: Saying) {
-  const identity = JSON.stringify([user, messageId ?? randomToken()]);
+async function say(rooms: ChatRooms, conversation: Conversation, said: Saying) {
+  const { user, sessionKey } = conversation;
+  const { text, messageId = randomToken(), name } = said;
+  const identity = JSON.stringify([user, messageId]);
+  const route = { ...conversation.route, messageId };
   const sender = { id: user, ...(name === undefined ? {} : { name }) };
   const [result] = await rooms.webchatPort.accept([{ identity, kind: 'text', route, sender, text, addressed: true }]);
   const [row] = await rooms.store.all(webchatMessage, { identity });

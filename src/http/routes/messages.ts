@@ -42,7 +42,7 @@ async function fateOf({ store }: Rooms, text: string): Promise<Fate> {
   const flow = errand?.flow_id ?? null;
   const tasks = flow === null ? [] : await store.all(flowTasks, { id: flow });
   // Read last: what is said about a final state is there in the transaction that made it final.
-  const said = await store.all(saidAbout, { reply: `inbox:${id}:reply`, flow });
+  const said = await store.all(saidAbout, { reply: `inbox:${id}:reply`, errand: `inbox:${id}:errand`, flow });
   const isOver = errand === undefined || errand.status === 'failed' || (errand.status === 'started' && tasks.every((task) => isFinal(task.status as TaskState)));
   return {
     inboxId: text,

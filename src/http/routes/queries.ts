@@ -15,9 +15,9 @@ export const errandOfMessage = hot<{ id: number }, { status: string; reason: str
 
 export type SaidRow = Pick<OutboxTable, 'id' | 'kind' | 'text' | 'status' | 'task_id' | 'created_at'>;
 
-/** What was written because of a message, in order: its direct answer, and the news of its tasks. */
-export const saidAbout = hot<{ reply: string; flow: number | null }, SaidRow>('http.said', (_d, p) => sql`
-  select id, kind, text, status, task_id, created_at from outbox where dedupe_key = ${p.reply}
+/** What was written because of a message, in order: its direct answer, why its errand did not start, the news of its tasks. */
+export const saidAbout = hot<{ reply: string; errand: string; flow: number | null }, SaidRow>('http.said', (_d, p) => sql`
+  select id, kind, text, status, task_id, created_at from outbox where dedupe_key = ${p.reply} or dedupe_key = ${p.errand}
   union
   select id, kind, text, status, task_id, created_at from outbox where task_id in (select id from task where flow_id = ${p.flow})
   order by id`);

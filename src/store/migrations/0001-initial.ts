@@ -231,6 +231,7 @@ export const initialSchema: Migration = {
     "create unique index outbox_sender on outbox (channel, account, chat) where status = 'sending'",
     "create index outbox_sending on outbox (lease_until) where status = 'sending'",
     "create index outbox_chat on outbox (channel, account, chat, id) where status = 'pending' or status = 'sending'",
+    "create index outbox_undelivered on outbox (status) where status = 'unknown' or status = 'dead' or status = 'expired'",
     'create index outbox_session on outbox (session_key, id) where session_key is not null',
     'create index outbox_task on outbox (task_id) where task_id is not null',
 

@@ -66,22 +66,17 @@ describe('masking', () => {
   const masking = maskingOf([secret, 'second-secret']);
 
   it.each([
-    ['plain', secret],
-    ['URL-encoded', encodeURIComponent(secret)],
-    ['JSON-escaped', JSON.stringify({ key: secret })],
-    ['base64', Buffer.from(secret).toString('base64')],
-    ['base64url', Buffer.from(secret).toString('base64url')],
-    ['base64 after one byte', Buffer.from(`:${secret}`).toString('base64')],
-    ['base64 inside an authorization header', Buffer.from(`user:${secret}!`).toString('base64')],
-  ])('hides a secret that is %s', (_, text) => {
-    const masked = masking.text(`before ${text} after`);
-    expect(masked).toContain('[secret]');
-    // Nothing of any length that would help remains.
-    for (let i = 0; i + 5 <= text.length; i += 1) {
-      const piece = text.slice(i, i + 5);
-      if (/user|key|before|after/.test(piece) || /^[^a-zA-Z0-9]*$/.test(piece)) continue;
-      expect(masked.replaceAll('[secret]', '')).not.toContain(piece === '{"key' ? '\0' : piece);
-    }
+    ['plain', secret, /^\[secret\]$/],
+    ['URL-encoded', encodeURIComponent(secret), /^\[secret\]$/],
+    ['JSON-escaped', JSON.stringify({ key: secret }), /^{"key":"\[secret\]"}$/],
+    // At the edges of base64 one character may hold bits of its neighbour as well.
+    ['base64', Buffer.from(secret).toString('base64'), /^\[secret\].?=*$/],
+    ['base64url', Buffer.from(secret).toString('base64url'), /^\[secret\].?$/],
+    ['base64 after one byte', Buffer.from(`:${secret}`).toString('base64'), /^..\[secret\].?=*$/],
+    ['base64 in a header', Buffer.from(`user:${secret}!`).toString('base64'), /^dXNlcjp\[secret\]..$/],
+  ])('hides a secret that is %s', (_, text, expected) => {
+    expect(masking.text(text)).toMatch(expected);
+    expect(masking.text(`before ${text} after`)).toMatch(/^before .* after$/);
   });
 
   it('in a stream hides a secret however it is cut, and changes nothing else', () => {
@@ -134,15 +129,8 @@ describe('what a program writes', () => {
 
   it('as outputs: later lines win, prototypes are safe, and what is left out is told', () => {
     const { outputs, complaints } = parseOutputs('a=1\na=2\r\nb=x=y\n__proto__=evil\n1bad=x\nno\n');
-    expect(outputs).toEqual(
-      Object.fromEntries([
-        ['a', '2'],
-        ['b', 'x=y'],
-        ['__proto__', 'evil'],
-      ]),
-    );
-    expect(Object.getPrototypeOf({})).toBe(Object.prototype);
-    expect(complaints).toHaveLength(2);
+    expect(outputs).toEqual({ a: '2', b: 'x=y' });
+    expect(complaints.map((text) => /line (\d)/.exec(text)?.[1])).toEqual(['4', '5', '6']);
   });
 
   it('as outputs: too many and too long ones are cut and told', () => {

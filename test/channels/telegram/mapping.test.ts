@@ -172,27 +172,38 @@ describe('what is no text', () => {
     }
   });
 
-  it('no shape at all makes the mapping throw, and nothing of unknown shape is an addressed message of a known person', () => {
+  it('whatever the shape: it becomes a message, with a chat that is a number and no invented sender', () => {
     const key = fc.constantFrom(
       'message',
       'callback_query',
       'my_chat_member',
       'edited_message',
-      'channel_post',
       'text',
       'from',
       'chat',
       'id',
       'type',
+      'date',
       'entities',
     );
-    const { tree } = fc.letrec((tie) => ({
-      tree: fc.oneof({ maxDepth: 5 }, fc.anything(), fc.dictionary(key, tie('tree'))),
+    const leaf = fc.constantFrom(null, undefined, true, 42, -100.5, Number.NaN, '', 'private', '/run x', '\uD83D');
+    const { tree } = fc.letrec<{ tree: unknown }>((tie) => ({
+      tree: fc.oneof(
+        { maxDepth: 4 },
+        leaf,
+        fc.dictionary(key, tie('tree'), { maxKeys: 4 }),
+        fc.array(tie('tree'), { maxLength: 2 }),
+      ),
     }));
     fc.assert(
-      fc.property(fc.dictionary(key, tree), (content) => {
-        expect(map(content).identity).toBe('update:5');
+      fc.property(fc.dictionary(key, tree, { maxKeys: 3 }), (content) => {
+        const { identity, route, sender, text } = map(content);
+        expect(identity).toBe('update:5');
+        expect(route.chat).toMatch(/^-?\d+$/);
+        expect(sender.id ?? '1').toMatch(/^\d+$/);
+        expect(typeof text).toBe('string');
       }),
+      { numRuns: 1000 },
     );
   });
 });

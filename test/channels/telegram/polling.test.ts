@@ -326,6 +326,14 @@ describe('one poller among several processes', () => {
     rig.port.holdElsewhere('poll', false);
     await stored(1);
   });
+
+  it('the lease outlasts the longest poll, and is let go when polling stops', async () => {
+    await start();
+    await until(() => polls().length > 0, 'a poll');
+    expect(rig.port.leases.get('poll')).toBeGreaterThan(FAST.pollMs + FAST.pollMarginMs);
+    await rig.channel.stop();
+    expect(rig.port.leases.get('poll')).toBeLessThanOrEqual(1);
+  });
 });
 
 describe('starting and stopping', () => {

@@ -121,7 +121,7 @@ export function parseOutputs(text: string): ParsedOutputs {
   const complaints: string[] = [];
   for (const [index, line] of text.split(/\r?\n/).entries()) {
     if (line.trim() === '') continue;
-    const match = /^([A-Za-z_][A-Za-z0-9_.-]{0,63})=(.*)$/.exec(line);
+    const match = /^(?!__proto__=)([A-Za-z_][A-Za-z0-9_.-]{0,63})=(.*)$/.exec(line);
     if (!match) complaints.push(`ERRAND_OUTPUT line ${index + 1} is not key=value; it was left out`);
     else if (!(match[1]! in outputs) && Object.keys(outputs).length >= MAX_OUTPUTS) {
       complaints.push(`ERRAND_OUTPUT has more than ${MAX_OUTPUTS} keys; ${match[1]} was left out`);
