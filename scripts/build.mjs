@@ -30,7 +30,11 @@ for (const target of TARGETS) build(target, process.argv.includes('--force'));
 
 function build({ name, sources, command, prepare, finish }, force) {
   const stamp = at('dist', `.built-${name.replaceAll(' ', '-')}`);
-  if (!force && existsSync(stamp) && statSync(stamp).mtimeMs > Math.max(...sources.map((source) => newestIn(at(source))))) {
+  if (
+    !force &&
+    existsSync(stamp) &&
+    statSync(stamp).mtimeMs > Math.max(...sources.map((source) => newestIn(at(source))))
+  ) {
     console.log(`${name}: up to date`);
     return;
   }
@@ -38,7 +42,10 @@ function build({ name, sources, command, prepare, finish }, force) {
   mkdirSync(at('dist'), { recursive: true });
   prepare();
   const [script, ...args] = command;
-  const { status } = spawnSync(process.execPath, [at('node_modules', script), ...args], { cwd: ROOT, stdio: 'inherit' });
+  const { status } = spawnSync(process.execPath, [at('node_modules', script), ...args], {
+    cwd: ROOT,
+    stdio: 'inherit',
+  });
   if (status !== 0) fail(`${name}: the build failed`);
   finish();
   writeFileSync(stamp, `${startedAt.toISOString()}\n`);

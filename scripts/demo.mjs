@@ -10,14 +10,22 @@ const MAIN = join(ROOT, 'dist', 'cli', 'main.js');
 const ERRAND = '/run hello';
 const once = process.argv.includes('--once');
 
-const built = spawnSync(process.execPath, [join(ROOT, 'scripts', 'build.mjs')], { cwd: ROOT, stdio: ['ignore', 'pipe', 'inherit'], encoding: 'utf8' });
+const built = spawnSync(process.execPath, [join(ROOT, 'scripts', 'build.mjs')], {
+  cwd: ROOT,
+  stdio: ['ignore', 'pipe', 'inherit'],
+  encoding: 'utf8',
+});
 if (built.status !== 0 || !existsSync(MAIN)) {
   process.stdout.write(built.stdout);
   process.exit(1);
 }
 
 // A group of its own: Ctrl-C reaches this script, which then stops it in order; the channel ends it when this script is killed.
-const up = spawn(process.execPath, [MAIN, 'up', '--json'], { cwd: ROOT, stdio: ['ignore', 'pipe', 'inherit', 'ipc'], detached: true });
+const up = spawn(process.execPath, [MAIN, 'up', '--json'], {
+  cwd: ROOT,
+  stdio: ['ignore', 'pipe', 'inherit', 'ipc'],
+  detached: true,
+});
 const gone = new Promise((resolve) => up.once('exit', (code) => resolve(code ?? 1)));
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.on(signal, () => up.kill('SIGTERM'));
 
@@ -42,7 +50,10 @@ process.exit(await gone);
 
 /** Says the errand in the web chat and shows what comes back; answers whether it failed. */
 function send() {
-  const child = spawn(process.execPath, [MAIN, 'send', ERRAND, '--wait', '--url', url], { cwd: ROOT, stdio: ['ignore', 'inherit', 'inherit'] });
+  const child = spawn(process.execPath, [MAIN, 'send', ERRAND, '--wait', '--url', url], {
+    cwd: ROOT,
+    stdio: ['ignore', 'inherit', 'inherit'],
+  });
   // A gateway that ends meanwhile, or is stopped, ends the waiting.
   void gone.then(() => child.kill());
   return new Promise((resolve) => child.once('exit', (code) => resolve(code !== 0)));

@@ -13,7 +13,9 @@ function read(path) {
     return { passed: 0, failed: 0, skipped: 0 };
   }
   // A file that cannot be loaded has no test that could fail; it counts as one.
-  const broken = report.testResults.filter((file) => file.status === 'failed' && !file.assertionResults.some((test) => test.status === 'failed'));
+  const broken = report.testResults.filter(
+    (file) => file.status === 'failed' && !file.assertionResults.some((test) => test.status === 'failed'),
+  );
   return {
     passed: report.numPassedTests,
     failed: report.numFailedTests + broken.length,

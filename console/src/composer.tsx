@@ -57,7 +57,11 @@ export function Composer() {
             onInput={(event) => setText(event.currentTarget.value)}
             onKeyDown={onKeyDown}
           />
-          <button type="submit" aria-label={words.send} disabled={text.trim() === '' || isTooLong || phase.value !== 'ready'}>
+          <button
+            type="submit"
+            aria-label={words.send}
+            disabled={text.trim() === '' || isTooLong || phase.value !== 'ready'}
+          >
             <svg viewBox="0 0 24 24" width="20" height="20" aria-hidden="true">
               <path d="M12 19V5.500M5.500 12 12 5.500l6.500 6.500" />
             </svg>

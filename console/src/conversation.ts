@@ -1,5 +1,15 @@
 import { signal } from '@preact/signals';
-import { type ChatMessage, eventsUrl, lastMessages, type Me, PAGE_SIZE, Refusal, sendMessage, signOut, whoAmI } from './api.ts';
+import {
+  type ChatMessage,
+  eventsUrl,
+  lastMessages,
+  type Me,
+  PAGE_SIZE,
+  Refusal,
+  sendMessage,
+  signOut,
+  whoAmI,
+} from './api.ts';
 
 /** What was typed here and is not among the stored messages yet. */
 export interface Draft {

@@ -2,10 +2,10 @@ import { useLayoutEffect, useRef } from 'preact/hooks';
 import type { ChatMessage } from './api.ts';
 import { proposal } from './composer.tsx';
 import { type Draft, drafts, hasEarlier, loadEarlier, messages, phase, retry } from './conversation.ts';
-import { LANGUAGE, words } from './words.ts';
+import { LOCALE, words } from './words.ts';
 
-const timeOfDay = new Intl.DateTimeFormat(LANGUAGE, { hour: '2-digit', minute: '2-digit' });
-const day = new Intl.DateTimeFormat(LANGUAGE, { weekday: 'long', month: 'long', day: 'numeric' });
+const timeOfDay = new Intl.DateTimeFormat(LOCALE, { hour: '2-digit', minute: '2-digit' });
+const day = new Intl.DateTimeFormat(LOCALE, { weekday: 'long', month: 'long', day: 'numeric' });
 
 /** Pixels from the end within which the reader counts as being there, and new messages pull the view along. */
 const NEAR_END = 80;

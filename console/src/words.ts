@@ -51,5 +51,8 @@ const isChinese = navigator.language.toLowerCase().startsWith('zh');
 /** BCP 47 tag of the language in use. */
 export const LANGUAGE = isChinese ? 'zh-CN' : 'en';
 
+/** For dates and times: the region's customs, where the page speaks its language. */
+export const LOCALE = isChinese || navigator.language.startsWith('en') ? navigator.language : LANGUAGE;
+
 /** Every text of the page, in the browser's language. */
 export const words = isChinese ? CHINESE : ENGLISH;

@@ -15,14 +15,22 @@ interface Answer {
 /** `errand access …` */
 export function accessCommands(program: Command, act: Act): void {
   const access = program.command('access').description('who may do what');
-  access.command('list').description('list people, who waits to be let in, and groups').addHelpText('after', '\nExample:\n  errand access list').action(act(list));
+  access
+    .command('list')
+    .description('list people, who waits to be let in, and groups')
+    .addHelpText('after', '\nExample:\n  errand access list')
+    .action(act(list));
   access
     .command('approve <code>')
     .description('let the person in who was given this code; the first one becomes admin, others operator')
     .addOption(new Option('--role <role>', 'as what').choices(ROLES))
     .addHelpText('after', '\nExample:\n  errand access approve 7KQ2M9XA --role operator')
     .action(act(approve));
-  access.command('revoke <person>').description('take all rights away').addHelpText('after', '\nExample:\n  errand access revoke m4zt').action(act(revoke));
+  access
+    .command('revoke <person>')
+    .description('take all rights away')
+    .addHelpText('after', '\nExample:\n  errand access revoke m4zt')
+    .action(act(revoke));
   access
     .command('role')
     .argument('<person>')
@@ -35,12 +43,29 @@ export function accessCommands(program: Command, act: Act): void {
 async function list({ api, show }: Context): Promise<void> {
   const answer = await api().get<Answer>('/api/access');
   show(answer, () => {
-    const place = (item: { channel: string; account: string }) => (item.account === 'default' ? item.channel : `${item.channel}/${item.account}`);
+    const place = (item: { channel: string; account: string }) =>
+      item.account === 'default' ? item.channel : `${item.channel}/${item.account}`;
     const people = answer.people.map((person) => [
-      person.id, person.revokedAt === null ? person.role : 'revoked', place(person), person.userId, person.name ?? '', localTime(person.pairedAt), person.pairedBy,
+      person.id,
+      person.revokedAt === null ? person.role : 'revoked',
+      place(person),
+      person.userId,
+      person.name ?? '',
+      localTime(person.pairedAt),
+      person.pairedBy,
     ]);
-    const pending = answer.pending.map((person) => [place(person), person.userId, person.name ?? '', localTime(person.expiresAt)]);
-    const groups = answer.groups.map((group) => [place(group), group.chat, localTime(group.allowedAt), group.allowedBy]);
+    const pending = answer.pending.map((person) => [
+      place(person),
+      person.userId,
+      person.name ?? '',
+      localTime(person.expiresAt),
+    ]);
+    const groups = answer.groups.map((group) => [
+      place(group),
+      group.chat,
+      localTime(group.allowedAt),
+      group.allowedBy,
+    ]);
     return [
       table(['PERSON', 'ROLE', 'CHANNEL', 'USER', 'NAME', 'SINCE', 'BY'], people, 'Nobody has access yet.'),
       table(['WAITING ON', 'USER', 'NAME', 'UNTIL'], pending, 'Nobody waits to be let in.'),

@@ -25,7 +25,10 @@ async function agent(context: Context): Promise<number> {
   tell(context, `agent ${settings.agentId} works for ${settings.gatewayUrl}`);
   const ended = running.ended.then(({ reason, exitCode }) => {
     if (reason === 'stopped') return exitCode;
-    throw new AppError('session_replaced', `a newer instance of agent ${settings.agentId} has registered; this one has ended`);
+    throw new AppError(
+      'session_replaced',
+      `a newer instance of agent ${settings.agentId} has registered; this one has ended`,
+    );
   });
   return runUntilStopped({ stop: () => running.stop(), hurry: () => running.hurry(), ended }, log);
 }

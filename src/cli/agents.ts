@@ -7,7 +7,11 @@ import { localTime, table } from './table.ts';
 /** `errand agents …` */
 export function agentsCommands(program: Command, act: Act): void {
   const agents = program.command('agents').description('look at agents, give them tokens');
-  agents.command('list').description('list agents that ever registered').addHelpText('after', '\nExample:\n  errand agents list').action(act(list));
+  agents
+    .command('list')
+    .description('list agents that ever registered')
+    .addHelpText('after', '\nExample:\n  errand agents list')
+    .action(act(list));
   agents
     .command('token <id>')
     .description('issue a token for an agent; it is shown once, and fixes pools and labels')
@@ -25,14 +29,29 @@ async function list({ api, show }: Context): Promise<void> {
   const answer = await api().get<{ agents: AgentView[] }>('/api/agents');
   show(answer, () => {
     const rows = answer.agents.map((agent) => [
-      agent.agentId, agent.online ? 'online' : 'offline', `${agent.activeRuns}/${agent.concurrency}`, agent.pools.join(','), labelText(agent.labels),
-      agent.runtimes.join(','), agent.host, agent.version, localTime(agent.lastSeenAt),
+      agent.agentId,
+      agent.online ? 'online' : 'offline',
+      `${agent.activeRuns}/${agent.concurrency}`,
+      agent.pools.join(','),
+      labelText(agent.labels),
+      agent.runtimes.join(','),
+      agent.host,
+      agent.version,
+      localTime(agent.lastSeenAt),
     ]);
-    return table(['AGENT', 'STATE', 'BUSY', 'POOLS', 'LABELS', 'RUNTIMES', 'HOST', 'VERSION', 'LAST SEEN'], rows, 'No agent has registered yet.');
+    return table(
+      ['AGENT', 'STATE', 'BUSY', 'POOLS', 'LABELS', 'RUNTIMES', 'HOST', 'VERSION', 'LAST SEEN'],
+      rows,
+      'No agent has registered yet.',
+    );
   });
 }
 
-async function token({ api, show }: Context, agentId: string, options: { pool?: string[]; label?: string[] }): Promise<void> {
+async function token(
+  { api, show }: Context,
+  agentId: string,
+  options: { pool?: string[]; label?: string[] },
+): Promise<void> {
   const labels = Object.fromEntries((options.label ?? []).map(labelOf));
   const body = { agentId, labels, permanent: true, ...(options.pool ? { pools: options.pool } : {}) };
   const answer = await api().post<{ agentId: string; agentToken: string }>('/api/agents/tokens', body);
@@ -42,10 +61,13 @@ async function token({ api, show }: Context, agentId: string, options: { pool?: 
 
 function labelOf(text: string): [string, string] {
   const at = text.indexOf('=');
-  if (at < 1) throw new AppError('invalid_request', `--label: must be key=value but is '${text}'`, { field: '--label' });
+  if (at < 1)
+    throw new AppError('invalid_request', `--label: must be key=value but is '${text}'`, { field: '--label' });
   return [text.slice(0, at), text.slice(at + 1)];
 }
 
 function labelText(labels: Readonly<Record<string, string>>): string {
-  return Object.entries(labels).map(([key, value]) => `${key}=${value}`).join(',');
+  return Object.entries(labels)
+    .map(([key, value]) => `${key}=${value}`)
+    .join(',');
 }

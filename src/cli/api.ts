@@ -36,12 +36,22 @@ export class Api {
 
   async #exchange(method: string, path: string, body: unknown): Promise<{ status: number; text: string }> {
     const headers = { authorization: `Bearer ${this.#token}`, accept: 'application/json' };
-    const sent = body === undefined ? { headers } : { headers: { ...headers, 'content-type': 'application/json' }, body: JSON.stringify(body) };
+    const sent =
+      body === undefined
+        ? { headers }
+        : { headers: { ...headers, 'content-type': 'application/json' }, body: JSON.stringify(body) };
     try {
-      const response = await fetch(this.url + path, { method, redirect: 'error', signal: AbortSignal.timeout(TIMEOUT_MS), ...sent });
+      const response = await fetch(this.url + path, {
+        method,
+        redirect: 'error',
+        signal: AbortSignal.timeout(TIMEOUT_MS),
+        ...sent,
+      });
       return { status: response.status, text: await response.text() };
     } catch (error) {
-      throw new AppError('unreachable', `cannot reach the gateway at ${this.url}: ${reasonOf(error)}`, { cause: error });
+      throw new AppError('unreachable', `cannot reach the gateway at ${this.url}: ${reasonOf(error)}`, {
+        cause: error,
+      });
     }
   }
 }
@@ -61,8 +71,12 @@ function parse(text: string): unknown {
 
 function refusal(status: number, answer: unknown, url: string): AppError {
   const { code, detail, field } = (answer ?? {}) as { code?: string; detail?: string; field?: string };
-  if (code !== undefined && Object.hasOwn(ERROR_CODES, code)) return new AppError(code as ErrorCode, detail ?? ERROR_CODES[code as ErrorCode].title, { field });
-  return new AppError(status >= 500 ? 'unavailable' : 'invalid_request', `${url} answered ${status}, not as a gateway does (a proxy in between, or another program?)`);
+  if (code !== undefined && Object.hasOwn(ERROR_CODES, code))
+    return new AppError(code as ErrorCode, detail ?? ERROR_CODES[code as ErrorCode].title, { field });
+  return new AppError(
+    status >= 500 ? 'unavailable' : 'invalid_request',
+    `${url} answered ${status}, not as a gateway does (a proxy in between, or another program?)`,
+  );
 }
 
 /** `fetch failed` says nothing; its cause does. */

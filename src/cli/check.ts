@@ -33,4 +33,3 @@ function problemsOf(read: () => void): readonly SettingProblem[] {
     throw error;
   }
 }
-

@@ -36,7 +36,7 @@ export interface Context {
 }
 
 /** Ends in an exit code: a number, or nothing for 0. */
-export type Action<A extends unknown[]> = (context: Context, ...args: A) => Promise<number | void>;
+export type Action<A extends unknown[]> = (context: Context, ...args: A) => Promise<number> | Promise<void>;
 
 /** Turns an action into what commander calls; its exit code goes to `done`. */
 export type Act = <A extends unknown[]>(action: Action<A>) => (...args: unknown[]) => Promise<void>;
@@ -77,7 +77,10 @@ function envFile(io: Io, option: GlobalOptions['settings']): Environment {
   } catch (error) {
     const code = (error as NodeJS.ErrnoException).code;
     if (code === 'ENOENT' && option === undefined) return {};
-    throw new AppError('invalid_config', `the settings file ${path} cannot be read (${code ?? 'unknown'})`, { field: '--settings', cause: error });
+    throw new AppError('invalid_config', `the settings file ${path} cannot be read (${code ?? 'unknown'})`, {
+      field: '--settings',
+      cause: error,
+    });
   }
 }
 
@@ -86,9 +89,15 @@ function connectionOf(env: Environment, cwd: string, options: GlobalOptions): { 
   const set = (name: string) => env[name]?.trim() || undefined;
   const url = options.url ?? set('ERRAND_URL') ?? `http://127.0.0.1:${set('ERRAND_PORT') ?? '8787'}`;
   if (!URL.canParse(url) || !/^https?:$/.test(new URL(url).protocol)) {
-    throw new SettingsError([{ name: options.url === undefined ? 'ERRAND_URL' : '--url', message: 'must be an http or https URL' }]);
+    throw new SettingsError([
+      { name: options.url === undefined ? 'ERRAND_URL' : '--url', message: 'must be an http or https URL' },
+    ]);
   }
-  const token = options.token ?? set('ERRAND_TOKEN') ?? set('ERRAND_ADMIN_TOKEN') ?? localToken(url, resolve(cwd, set('ERRAND_STATE_DIR') ?? './data'));
+  const token =
+    options.token ??
+    set('ERRAND_TOKEN') ??
+    set('ERRAND_ADMIN_TOKEN') ??
+    localToken(url, resolve(cwd, set('ERRAND_STATE_DIR') ?? './data'));
   return { url: url.replace(/\/+$/, ''), token };
 }
 
@@ -96,12 +105,17 @@ function connectionOf(env: Environment, cwd: string, options: GlobalOptions): { 
 function localToken(url: string, stateDir: string): string {
   const advice = 'give it with --token or ERRAND_TOKEN';
   const { hostname } = new URL(url);
-  if (!/^(localhost|127(\.\d+){3}|\[::1\])$/.test(hostname)) throw new AppError('invalid_config', `the admin token of ${hostname} is needed: ${advice}`);
+  if (!/^(localhost|127(\.\d+){3}|\[::1\])$/.test(hostname))
+    throw new AppError('invalid_config', `the admin token of ${hostname} is needed: ${advice}`);
   // Same file as `adminTokenPath` of http/auth.ts, which would load the server into every command.
   const path = join(stateDir, 'admin-token');
   try {
     return readFileSync(path, 'utf8').trim();
   } catch (error) {
-    throw new AppError('invalid_config', `no admin token at ${path} (is this the folder where the gateway was started?); ${advice}`, { cause: error });
+    throw new AppError(
+      'invalid_config',
+      `no admin token at ${path} (is this the folder where the gateway was started?); ${advice}`,
+      { cause: error },
+    );
   }
 }

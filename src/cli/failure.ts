@@ -22,7 +22,10 @@ function toFailure(error: unknown): AppError | undefined {
   if (error instanceof AppError) return error;
   if (error instanceof CommanderError) {
     if (error.exitCode === 0) return undefined;
-    return new AppError('invalid_request', `${error.message.replace(/^error: /, '').replace(/\n\(?(.*?)\)?$/s, '; $1')} (see --help)`);
+    return new AppError(
+      'invalid_request',
+      `${error.message.replace(/^error: /, '').replace(/\n\(?(.*?)\)?$/s, '; $1')} (see --help)`,
+    );
   }
   return new AppError('internal', messageOf(error));
 }

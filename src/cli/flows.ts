@@ -20,7 +20,16 @@ export function flowsCommands(program: Command, act: Act): void {
   flows
     .command('list')
     .description('list flows, the newest first')
-    .addOption(new Option('--status <state>', 'only in this state').choices(['active', 'waiting', 'blocked', 'finished', 'failed', 'cancelled']))
+    .addOption(
+      new Option('--status <state>', 'only in this state').choices([
+        'active',
+        'waiting',
+        'blocked',
+        'finished',
+        'failed',
+        'cancelled',
+      ]),
+    )
     .option('--session <key>', 'only of this conversation')
     .option('--limit <n>', 'at most so many (1 to 200, default 50)')
     .option('--cursor <cursor>', 'the next page, as the last one told')
@@ -33,11 +42,22 @@ export function flowsCommands(program: Command, act: Act): void {
     .action(act(show));
 }
 
-async function list({ api, show: print }: Context, options: { status?: string; session?: string; limit?: string; cursor?: string }): Promise<void> {
+async function list(
+  { api, show: print }: Context,
+  options: { status?: string; session?: string; limit?: string; cursor?: string },
+): Promise<void> {
   const page = await api().get<{ flows: Flow[]; next?: string }>('/api/flows', { ...options });
   print(page, () => {
-    const rows = page.flows.map((flow) => [flow.flowId, flow.status, localTime(flow.createdAt), flow.sessionKey, flow.goal]);
-    return [table(['FLOW', 'STATUS', 'CREATED', 'SESSION', 'GOAL'], rows, 'No flows.'), ...nextPage(page.next)].join('\n');
+    const rows = page.flows.map((flow) => [
+      flow.flowId,
+      flow.status,
+      localTime(flow.createdAt),
+      flow.sessionKey,
+      flow.goal,
+    ]);
+    return [table(['FLOW', 'STATUS', 'CREATED', 'SESSION', 'GOAL'], rows, 'No flows.'), ...nextPage(page.next)].join(
+      '\n',
+    );
   });
 }
 
@@ -53,6 +73,10 @@ async function show({ api, show: print }: Context, id: string): Promise<void> {
       ['created', localTime(flow.createdAt)],
       ['ended', localTime(flow.endedAt)],
     ]);
-    return `${about}\n\n${table(['TASK', 'STATUS'], flow.tasks.map((task) => [task.taskId, task.status]), 'No tasks.')}`;
+    return `${about}\n\n${table(
+      ['TASK', 'STATUS'],
+      flow.tasks.map((task) => [task.taskId, task.status]),
+      'No tasks.',
+    )}`;
   });
 }

@@ -10,13 +10,21 @@ import type { Log } from '../log.ts';
 
 /** Which agent `errand up` runs: `AGENT_ID` (local), `AGENT_POOLS` (default), `AGENT_LABELS`. */
 export function localIdentity(env: Environment): AgentIdentity {
-  const list = (text: string | undefined) => (text ?? '').split(',').map((item) => item.trim()).filter((item) => item !== '');
+  const list = (text: string | undefined) =>
+    (text ?? '')
+      .split(',')
+      .map((item) => item.trim())
+      .filter((item) => item !== '');
   const pools = list(env.AGENT_POOLS);
   const labels = list(env.AGENT_LABELS).map((item): [string, string] => {
     const [key = '', ...value] = item.split('=');
     return [key.trim(), value.join('=').trim()];
   });
-  return { agentId: env.AGENT_ID?.trim() || 'local', pools: pools.length > 0 ? pools : ['default'], labels: Object.fromEntries(labels) };
+  return {
+    agentId: env.AGENT_ID?.trim() || 'local',
+    pools: pools.length > 0 ? pools : ['default'],
+    labels: Object.fromEntries(labels),
+  };
 }
 
 /** The agent's environment: no setting of the gateway, and with it none of its secrets. */
@@ -24,7 +32,9 @@ export function localAgentEnv(
   env: Environment,
   { identity, stateDir, url, token }: { identity: AgentIdentity; stateDir: string; url: string; token: string },
 ): Record<string, string> {
-  const kept = Object.entries(env).filter((entry): entry is [string, string] => entry[1] !== undefined && !/^(ERRAND|TELEGRAM|WECOM)_/.test(entry[0]));
+  const kept = Object.entries(env).filter(
+    (entry): entry is [string, string] => entry[1] !== undefined && !/^(ERRAND|TELEGRAM|WECOM)_/.test(entry[0]),
+  );
   return {
     AGENT_SPOOL_DIR: join(stateDir, `agent-${identity.agentId}`),
     AGENT_LOG_LEVEL: env.ERRAND_LOG_LEVEL?.trim() || 'warn',
@@ -93,7 +103,12 @@ export class LocalAgent {
     const { cwd, log } = this.#options;
     const startedAt = performance.now();
     const args = [process.argv[1]!, 'agent', '--no-settings'];
-    const child = spawn(process.execPath, [...process.execArgv, ...args], { cwd, env, stdio: ['ignore', 'ignore', 'inherit', 'ipc'], detached: true });
+    const child = spawn(process.execPath, [...process.execArgv, ...args], {
+      cwd,
+      env,
+      stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
+      detached: true,
+    });
     this.#child = child;
     child.on('error', (error) => log.error('local_agent.failed', { error }));
     child.on('exit', (code, signal) => {
@@ -111,7 +126,8 @@ export class LocalAgent {
     const { identity, stateDir, tokens } = this.#options;
     const path = join(stateDir, 'local-agent.json');
     const stored = readToken(path);
-    if (stored && canonicalJson(await tokens.identify(stored).catch(() => null)) === canonicalJson(identity)) return stored;
+    if (stored && canonicalJson(await tokens.identify(stored).catch(() => null)) === canonicalJson(identity))
+      return stored;
     await tokens.revoke(identity.agentId);
     const token = await tokens.issue(identity);
     writePrivately(path, `${JSON.stringify({ agentId: identity.agentId, token })}\n`);

@@ -22,7 +22,17 @@ export function outboxCommands(program: Command, act: Act): void {
   outbox
     .command('list')
     .description('list outgoing messages, the newest first')
-    .addOption(new Option('--state <state>', 'only in this state').choices(['pending', 'sending', 'sent', 'unknown', 'dead', 'superseded', 'expired']))
+    .addOption(
+      new Option('--state <state>', 'only in this state').choices([
+        'pending',
+        'sending',
+        'sent',
+        'unknown',
+        'dead',
+        'superseded',
+        'expired',
+      ]),
+    )
     .option('--session <key>', 'only to this conversation')
     .option('--limit <n>', 'at most so many (1 to 200, default 50)')
     .option('--cursor <cursor>', 'the next page, as the last one told')
@@ -35,13 +45,25 @@ export function outboxCommands(program: Command, act: Act): void {
     .action(act(resend));
 }
 
-async function list({ api, show }: Context, options: { state?: string; session?: string; limit?: string; cursor?: string }): Promise<void> {
+async function list(
+  { api, show }: Context,
+  options: { state?: string; session?: string; limit?: string; cursor?: string },
+): Promise<void> {
   const page = await api().get<{ messages: Message[]; next?: string }>('/api/outbox', { ...options });
   show(page, () => {
     const rows = page.messages.map((message) => [
-      message.id, message.state, message.kind, `${message.channel}:${message.chat}`, String(message.attempts), localTime(message.createdAt), message.error ?? message.text,
+      message.id,
+      message.state,
+      message.kind,
+      `${message.channel}:${message.chat}`,
+      String(message.attempts),
+      localTime(message.createdAt),
+      message.error ?? message.text,
     ]);
-    return [table(['MESSAGE', 'STATE', 'KIND', 'TO', 'TRIES', 'CREATED', 'ERROR OR TEXT'], rows, 'No messages.'), ...nextPage(page.next)].join('\n');
+    return [
+      table(['MESSAGE', 'STATE', 'KIND', 'TO', 'TRIES', 'CREATED', 'ERROR OR TEXT'], rows, 'No messages.'),
+      ...nextPage(page.next),
+    ].join('\n');
   });
 }
 

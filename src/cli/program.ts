@@ -15,16 +15,29 @@ import { templatesCommands } from './templates.ts';
 import { upCommand } from './up.ts';
 
 const COMMANDS = [
-  upCommand, gatewayCommand, agentCommand, sendCommand, tasksCommands, flowsCommands, agentsCommands, accessCommands, templatesCommands,
-  outboxCommands, checkCommand, versionCommand,
+  upCommand,
+  gatewayCommand,
+  agentCommand,
+  sendCommand,
+  tasksCommands,
+  flowsCommands,
+  agentsCommands,
+  accessCommands,
+  templatesCommands,
+  outboxCommands,
+  checkCommand,
+  versionCommand,
 ];
 
 /** Runs one command line and answers its exit code; never throws. @param args without node and script */
 export async function run(args: readonly string[], io: Io): Promise<number> {
   let exitCode = 0;
-  const program = createProgram(io, actWith(io, (code) => {
-    exitCode = code;
-  }));
+  const program = createProgram(
+    io,
+    actWith(io, (code) => {
+      exitCode = code;
+    }),
+  );
   try {
     await program.parseAsync([...args], { from: 'user' });
     return exitCode;
@@ -40,9 +53,15 @@ function createProgram(io: Io, act: Act): Command {
     .option('--json', 'answers as JSON, errors as problem JSON')
     .option('--url <url>', 'the gateway (default: ERRAND_URL, else http://127.0.0.1:$ERRAND_PORT)')
     .option('--token <token>', 'the admin token (default: ERRAND_TOKEN, else the state folder of this machine)')
-    .option('--settings <file>', 'env file with settings; the environment goes before it (default: .env where there is one)')
+    .option(
+      '--settings <file>',
+      'env file with settings; the environment goes before it (default: .env where there is one)',
+    )
     .option('--no-settings', 'read no env file, only the environment')
-    .addHelpText('after', '\nExit codes: 0 done, 1 failed, 2 usage or configuration, 3 not found, 4 refused or conflict, 5 gateway unreachable.');
+    .addHelpText(
+      'after',
+      '\nExit codes: 0 done, 1 failed, 2 usage or configuration, 3 not found, 4 refused or conflict, 5 gateway unreachable.',
+    );
   for (const add of COMMANDS) add(program, act);
   forAll(program, (command) => {
     command.exitOverride().showHelpAfterError(false).configureHelp({ showGlobalOptions: true });

@@ -32,7 +32,10 @@ export function sendCommand(program: Command, act: Act): void {
     .option('--session <key>', 'in this conversation (default: the own one of the user)')
     .option('--as <user>', 'as this user (default: admin)')
     .option('--wait', 'go on until the final answer; exit code 1 when the task did not succeed')
-    .addHelpText('after', '\nExamples:\n  errand send "/run hello name=Ada" --wait\n  errand send "/status" --wait --as ada')
+    .addHelpText(
+      'after',
+      '\nExamples:\n  errand send "/run hello name=Ada" --wait\n  errand send "/status" --wait --as ada',
+    )
     .action(act(send));
 }
 
@@ -77,7 +80,12 @@ async function progressOf(api: Api, taskId: string): Promise<{ key: string; text
   return events.flatMap(({ type, runId, seq, data }) => {
     if (type !== 'progress') return [];
     const { percent, message = '' } = data as { percent?: number; message?: string };
-    return [{ key: `${runId}/${seq}`, text: `${percent === undefined ? '' : `${percent}%`.padStart(4)} ${message}`.trimEnd() }];
+    return [
+      {
+        key: `${runId}/${seq}`,
+        text: `${percent === undefined ? '' : `${percent}%`.padStart(4)} ${message}`.trimEnd(),
+      },
+    ];
   });
 }
 
@@ -104,6 +112,7 @@ function exitCodeOf({ status, reason, errand, tasks, said }: Fate): number {
     throw new AppError('forbidden', `the message was ${status} (${reason ?? 'no reason given'})`);
   }
   const unfinished = tasks.filter((task) => isFinal(task.status) && task.status !== 'succeeded');
-  if (said.length === 0 && unfinished.length > 0) throw new AppError('internal', `task ${unfinished[0]!.taskId} ended as ${unfinished[0]!.status}`);
+  if (said.length === 0 && unfinished.length > 0)
+    throw new AppError('internal', `task ${unfinished[0]!.taskId} ended as ${unfinished[0]!.status}`);
   return status === 'failed' || errand === 'failed' || unfinished.length > 0 ? 1 : 0;
 }

@@ -49,7 +49,9 @@ function nextSignal(): Promise<(typeof SIGNALS)[number]> {
 /** The process that started us with a channel is over, however it ended. */
 function parentGone(): Promise<'parent'> {
   return new Promise((resolve) => {
-    process.once('disconnect', () => resolve('parent'));
+    // Undefined where there never was a channel; false where its other end was gone before we came here.
+    if (process.connected === false) resolve('parent');
+    else process.once('disconnect', () => resolve('parent'));
   });
 }
 
@@ -57,7 +59,10 @@ function parentGone(): Promise<'parent'> {
 function pause(ms: number, other: Promise<unknown>): Promise<void> {
   return new Promise((resolve) => {
     setTimeout(resolve, ms).unref();
-    other.then(() => resolve(), () => resolve());
+    other.then(
+      () => resolve(),
+      () => resolve(),
+    );
   });
 }
 

@@ -13,7 +13,9 @@ export function displayWidth(text: string): number {
 
 /** What a program or a stranger wrote, safe for a terminal: control characters (escape sequences, carriage returns) show as `·`. */
 export function printable(text: string): string {
-  return text.replace(/\r\n/g, '\n').replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/g, '·');
+  return text
+    .replace(/\r\n/g, '\n')
+    .replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/g, '·');
 }
 
 /** The same on one line, cut to so many columns. */
@@ -35,16 +37,30 @@ export function table(headings: readonly string[], rows: readonly (readonly stri
   if (rows.length === 0) return none;
   const lines = [headings, ...rows.map((row) => row.map((cell) => oneLine(cell, MAX_CELL)))];
   const widths = headings.map((_, column) => Math.max(...lines.map((line) => displayWidth(line[column] ?? ''))));
-  return lines.map((line) => line.map((cell, column) => cell + ' '.repeat(widths[column]! - displayWidth(cell))).join('  ').trimEnd()).join('\n');
+  return lines
+    .map((line) =>
+      line
+        .map((cell, column) => cell + ' '.repeat(widths[column]! - displayWidth(cell)))
+        .join('  ')
+        .trimEnd(),
+    )
+    .join('\n');
 }
 
 const MAX_CELL = 72;
 
 /** `name: value` lines, aligned; absent values are left out. */
 export function fields(entries: readonly (readonly [string, string | undefined])[]): string {
-  const there = entries.filter((entry): entry is readonly [string, string] => entry[1] !== undefined && entry[1] !== '');
+  const there = entries.filter(
+    (entry): entry is readonly [string, string] => entry[1] !== undefined && entry[1] !== '',
+  );
   const width = Math.max(...there.map(([name]) => name.length)) + 1;
-  return there.map(([name, value]) => `${`${name}:`.padEnd(width)} ${printable(value).replaceAll('\n', `\n${' '.repeat(width + 1)}`)}`).join('\n');
+  return there
+    .map(
+      ([name, value]) =>
+        `${`${name}:`.padEnd(width)} ${printable(value).replaceAll('\n', `\n${' '.repeat(width + 1)}`)}`,
+    )
+    .join('\n');
 }
 
 /** `2026-05-04 09:30:12` in the zone of this machine; empty for nothing. */

@@ -29,23 +29,50 @@ export function tasksCommands(program: Command, act: Act): void {
     .option('--flow <id>', 'only of this flow')
     .option('--limit <n>', 'at most so many (1 to 200, default 50)')
     .option('--cursor <cursor>', 'the next page, as the last one told')
-    .addHelpText('after', '\nExamples:\n  errand tasks list --status running\n  errand tasks list --template hello --limit 10 --json')
+    .addHelpText(
+      'after',
+      '\nExamples:\n  errand tasks list --status running\n  errand tasks list --template hello --limit 10 --json',
+    )
     .action(act(list));
-  tasks.command('show <task>').description('show one task with its runs').option('--events', 'also what happened to it')
-    .addHelpText('after', '\nExample:\n  errand tasks show k3f9').action(act(show));
-  tasks.command('logs <task>').description('print what the runs of a task printed').option('-f, --follow', 'go on until the task is over')
-    .addHelpText('after', '\nExample:\n  errand tasks logs -f k3f9').action(act(logs));
-  tasks.command('cancel <task>').description('cancel a task; one that runs is told to stop')
-    .addHelpText('after', '\nExample:\n  errand tasks cancel k3f9').action(act((context, id: string) => change(context, id, 'cancel')));
-  tasks.command('retry <task>').description('run a task again that ended without success, or that is blocked')
-    .addHelpText('after', '\nExample:\n  errand tasks retry k3f9').action(act((context, id: string) => change(context, id, 'retry')));
+  tasks
+    .command('show <task>')
+    .description('show one task with its runs')
+    .option('--events', 'also what happened to it')
+    .addHelpText('after', '\nExample:\n  errand tasks show k3f9')
+    .action(act(show));
+  tasks
+    .command('logs <task>')
+    .description('print what the runs of a task printed')
+    .option('-f, --follow', 'go on until the task is over')
+    .addHelpText('after', '\nExample:\n  errand tasks logs -f k3f9')
+    .action(act(logs));
+  tasks
+    .command('cancel <task>')
+    .description('cancel a task; one that runs is told to stop')
+    .addHelpText('after', '\nExample:\n  errand tasks cancel k3f9')
+    .action(act((context, id: string) => change(context, id, 'cancel')));
+  tasks
+    .command('retry <task>')
+    .description('run a task again that ended without success, or that is blocked')
+    .addHelpText('after', '\nExample:\n  errand tasks retry k3f9')
+    .action(act((context, id: string) => change(context, id, 'retry')));
 }
 
 async function list({ api, show: print }: Context, options: ListOptions): Promise<void> {
   const page = await api().get<{ tasks: TaskRecord[]; next?: string }>('/api/tasks', { ...options });
   print(page, () => {
-    const rows = page.tasks.map((task) => [task.taskId, task.status, task.template, `${task.attempt}/${task.maxAttempts}`, localTime(task.createdAt), endOf(task)]);
-    return [table(['TASK', 'STATUS', 'TEMPLATE', 'RUNS', 'CREATED', 'RESULT'], rows, 'No tasks.'), ...nextPage(page.next)].join('\n');
+    const rows = page.tasks.map((task) => [
+      task.taskId,
+      task.status,
+      task.template,
+      `${task.attempt}/${task.maxAttempts}`,
+      localTime(task.createdAt),
+      endOf(task),
+    ]);
+    return [
+      table(['TASK', 'STATUS', 'TEMPLATE', 'RUNS', 'CREATED', 'RESULT'], rows, 'No tasks.'),
+      ...nextPage(page.next),
+    ].join('\n');
   });
 }
 
@@ -56,14 +83,21 @@ export function nextPage(next: string | undefined): string[] {
 
 async function show({ api, show: print }: Context, id: string, options: { events?: true }): Promise<void> {
   const task = await api().get<TaskRecord>(path`/api/tasks/${id}`);
-  const events = options.events ? (await api().get<{ events: TaskEventRecord[] }>(path`/api/tasks/${id}/events`)).events : undefined;
-  print(events ? { ...task, events } : task, () => [describe(task), runsOf(task.runs), ...(events ? [eventsOf(events)] : [])].join('\n\n'));
+  const events = options.events
+    ? (await api().get<{ events: TaskEventRecord[] }>(path`/api/tasks/${id}/events`)).events
+    : undefined;
+  print(events ? { ...task, events } : task, () =>
+    [describe(task), runsOf(task.runs), ...(events ? [eventsOf(events)] : [])].join('\n\n'),
+  );
 }
 
 function describe(task: TaskRecord): string {
   return fields([
     ['task', task.taskId],
-    ['status', task.cancelRequestedAt !== undefined && !isFinal(task.status) ? `${task.status} (cancel requested)` : task.status],
+    [
+      'status',
+      task.cancelRequestedAt !== undefined && !isFinal(task.status) ? `${task.status} (cancel requested)` : task.status,
+    ],
     ['template', task.template],
     ['arguments', JSON.stringify(task.args)],
     ['label', task.label],
@@ -71,7 +105,13 @@ function describe(task: TaskRecord): string {
     ['source', task.source],
     ['session', task.sessionKey],
     ['flow', task.flowId],
-    ['progress', task.progress && [task.progress.percent === null ? '' : `${task.progress.percent} %`, task.progress.message ?? ''].join(' ').trim()],
+    [
+      'progress',
+      task.progress &&
+        [task.progress.percent === null ? '' : `${task.progress.percent} %`, task.progress.message ?? '']
+          .join(' ')
+          .trim(),
+    ],
     ['summary', task.summary],
     ['error', task.error],
     ['reason', task.reason],
@@ -84,14 +124,24 @@ function describe(task: TaskRecord): string {
 
 function runsOf(runs: readonly RunRecord[]): string {
   const rows = runs.map((run) => [
-    run.runId, `${run.generation}.${run.attempt}`, run.agentId, run.outcome ?? 'under way', localTime(run.claimedAt), localTime(run.endedAt),
+    run.runId,
+    `${run.generation}.${run.attempt}`,
+    run.agentId,
+    run.outcome ?? 'under way',
+    localTime(run.claimedAt),
+    localTime(run.endedAt),
     run.error ?? (run.exitCode === undefined ? '' : `exit ${run.exitCode}`),
   ]);
   return table(['RUN', 'NO', 'AGENT', 'OUTCOME', 'CLAIMED', 'ENDED', 'ERROR'], rows, 'No runs yet.');
 }
 
 function eventsOf(events: readonly TaskEventRecord[]): string {
-  const rows = events.map((event) => [localTime(event.at), event.type, event.runId ?? '', event.data === null ? '' : JSON.stringify(event.data)]);
+  const rows = events.map((event) => [
+    localTime(event.at),
+    event.type,
+    event.runId ?? '',
+    event.data === null ? '' : JSON.stringify(event.data),
+  ]);
   return table(['AT', 'EVENT', 'RUN', 'DATA'], rows, 'No events.');
 }
 
@@ -114,10 +164,14 @@ function readLogs(api: Api, id: string, skip: number): Promise<{ status: TaskSta
 }
 
 async function change({ api, show: print }: Context, id: string, verb: 'cancel' | 'retry'): Promise<void> {
-  const after = await api().post<Pick<TaskRecord, 'taskId' | 'status' | 'cancelRequestedAt'>>(`${path`/api/tasks/${id}`}/${verb}`);
+  const after = await api().post<Pick<TaskRecord, 'taskId' | 'status' | 'cancelRequestedAt'>>(
+    `${path`/api/tasks/${id}`}/${verb}`,
+  );
   print(after, () => {
     if (verb === 'retry') return `Task ${id} is ${after.status} again.`;
-    return isFinal(after.status) ? `Task ${id} is ${after.status}.` : `Task ${id} was told to stop; it is ${after.status} until it has.`;
+    return isFinal(after.status)
+      ? `Task ${id} is ${after.status}.`
+      : `Task ${id} was told to stop; it is ${after.status} until it has.`;
   });
 }
 

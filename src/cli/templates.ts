@@ -6,17 +6,29 @@ import type { Act, Context } from './context.ts';
 import { table } from './table.ts';
 
 interface Answer {
-  templates: { id: string; title: { en: string; zh: string }; args: Record<string, { required: boolean }>; pool: string; triggers: string[] }[];
+  templates: {
+    id: string;
+    title: { en: string; zh: string };
+    args: Record<string, { required: boolean }>;
+    pool: string;
+    triggers: string[];
+  }[];
   problems: { file: string; line: number; column: number; field: string; message: string }[];
 }
 
 /** `errand templates …` */
 export function templatesCommands(program: Command, act: Act): void {
   const templates = program.command('templates').description('templates: what can be asked for');
-  templates.command('list').description('list the templates of the running gateway').addHelpText('after', '\nExample:\n  errand templates list').action(act(list));
+  templates
+    .command('list')
+    .description('list the templates of the running gateway')
+    .addHelpText('after', '\nExample:\n  errand templates list')
+    .action(act(list));
   templates
     .command('check [folder]')
-    .description('check template files; needs no gateway (default: ERRAND_TEMPLATES_DIR, else ./templates, else the packaged examples)')
+    .description(
+      'check template files; needs no gateway (default: ERRAND_TEMPLATES_DIR, else ./templates, else the packaged examples)',
+    )
     .addHelpText('after', '\nExample:\n  errand templates check templates')
     .action(act(check));
 }
@@ -24,8 +36,17 @@ export function templatesCommands(program: Command, act: Act): void {
 async function list({ api, show }: Context): Promise<void> {
   const answer = await api().get<Answer>('/api/templates');
   show(answer, () => {
-    const rows = answer.templates.map(({ id, title, args, pool, triggers }) => [id, titleOf(title), argsText(args), pool, triggers.join(' | ')]);
-    const wrong = answer.problems.map(({ file, line, column, field, message }) => `${file}:${line}:${column}: ${field === '' ? '' : `${field}: `}${message}`);
+    const rows = answer.templates.map(({ id, title, args, pool, triggers }) => [
+      id,
+      titleOf(title),
+      argsText(args),
+      pool,
+      triggers.join(' | '),
+    ]);
+    const wrong = answer.problems.map(
+      ({ file, line, column, field, message }) =>
+        `${file}:${line}:${column}: ${field === '' ? '' : `${field}: `}${message}`,
+    );
     return [table(['TEMPLATE', 'TITLE', 'ARGUMENTS', 'POOL', 'TRIGGERS'], rows, 'No templates.'), ...wrong].join('\n');
   });
 }
@@ -35,7 +56,9 @@ function titleOf({ en, zh }: { en: string; zh: string }): string {
 }
 
 function argsText(args: Answer['templates'][number]['args']): string {
-  return Object.entries(args).map(([name, { required }]) => (required ? name : `[${name}]`)).join(' ');
+  return Object.entries(args)
+    .map(([name, { required }]) => (required ? name : `[${name}]`))
+    .join(' ');
 }
 
 async function check({ io, env, show }: Context, folder?: string): Promise<void> {
@@ -45,7 +68,8 @@ async function check({ io, env, show }: Context, folder?: string): Promise<void>
   const chosen = dir ? resolve(io.cwd, dir) : existsSync(own) ? own : packagedTemplatesDir();
   const registry = await loadTemplates(chosen);
   const problems = registry.problems();
-  if (problems.length > 0) throw new AppError('invalid_config', problems.map(problemText).join('\n'), { field: problems[0]!.field });
+  if (problems.length > 0)
+    throw new AppError('invalid_config', problems.map(problemText).join('\n'), { field: problems[0]!.field });
   const ids = registry.list().map(({ id }) => id);
   show({ folder: chosen, templates: ids }, () => `${ids.length} templates in ${chosen} are fine: ${ids.join(', ')}`);
 }

@@ -23,12 +23,22 @@ async function up(context: Context): Promise<number> {
   const settings = readGatewaySettings(env, io.cwd);
   const identity = localIdentity(env);
   // The agent's settings are checked before anything starts; address and token come later.
-  readAgentSettings(localAgentEnv(env, { identity, stateDir: settings.stateDir, url: 'http://127.0.0.1', token: 'later' }));
+  readAgentSettings(
+    localAgentEnv(env, { identity, stateDir: settings.stateDir, url: 'http://127.0.0.1', token: 'later' }),
+  );
   // A person looks at this terminal: troubles only, unless asked for more.
   const log = createLog({ level: env.ERRAND_LOG_LEVEL?.trim() ? settings.logLevel : 'warn' });
   const { startGateway } = await import('../app.ts');
   const gateway = await startGateway({ settings, log });
-  const agent = new LocalAgent({ env, cwd: io.cwd, stateDir: settings.stateDir, identity, url: gateway.url, tokens: gateway.rooms.tokens, log });
+  const agent = new LocalAgent({
+    env,
+    cwd: io.cwd,
+    stateDir: settings.stateDir,
+    identity,
+    url: gateway.url,
+    tokens: gateway.rooms.tokens,
+    log,
+  });
   try {
     await agent.start();
     await announce(context, gateway, log);

@@ -31,4 +31,13 @@ export async function addRoutes(app: FastifyInstance, rooms: Rooms, finished?: F
   });
 }
 
-const ADMIN_ROUTES = [taskRoutes, flowRoutes, messageRoutes, agentRoutes, outboxRoutes, accessRoutes, templateRoutes, auditRoutes];
+const ADMIN_ROUTES = [
+  taskRoutes,
+  flowRoutes,
+  messageRoutes,
+  agentRoutes,
+  outboxRoutes,
+  accessRoutes,
+  templateRoutes,
+  auditRoutes,
+];

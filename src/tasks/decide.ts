@@ -68,7 +68,8 @@ function failed(end: RunEnd & { outcome: 'failed' }, task: TaskFacts, random: ()
     return { to: 'queued', outcome: 'failed', delayMs, refund: true, reason: 'rate_limited' };
   }
   const decision = again(task, 'failed', 'failed', 'transient_error', random);
-  return end.retryAfterMs === null ? decision : { ...decision, delayMs: Math.max(decision.delayMs, end.retryAfterMs) };
+  if (decision.to !== 'queued' || end.retryAfterMs === null) return decision;
+  return { ...decision, delayMs: Math.max(decision.delayMs, end.retryAfterMs) };
 }
 
 /** Another try, or the final state `to` when all executions are used up. */

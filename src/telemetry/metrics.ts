@@ -17,7 +17,12 @@ export interface Figures {
   readonly agents: { readonly online: number; readonly offline: number };
   /** Agents that wait for work. */
   readonly parkedPulls: number;
-  readonly store: { readonly transactions: number; readonly units: number; readonly rollbacks: number; readonly walBytes: number };
+  readonly store: {
+    readonly transactions: number;
+    readonly units: number;
+    readonly rollbacks: number;
+    readonly walBytes: number;
+  };
 }
 
 /** The closed sets that labels come from. */
@@ -38,7 +43,12 @@ export function createMetrics(version: string, labels: MetricLabels): Metrics {
   const registry = new Registry();
   collectDefaultMetrics({ register: registry });
   gauge(registry, 'errand_info', 'Always 1; the label is the version.', ['version']).set({ version }, 1);
-  const write = [taskSeries(registry, labels), messageSeries(registry, labels), peerSeries(registry), storeSeries(registry)];
+  const write = [
+    taskSeries(registry, labels),
+    messageSeries(registry, labels),
+    peerSeries(registry),
+    storeSeries(registry),
+  ];
   return {
     contentType: registry.contentType,
     async text(figures) {
@@ -52,7 +62,12 @@ type Series = (figures: Figures) => void;
 
 function taskSeries(registry: Registry, labels: MetricLabels): Series {
   const live = gauge(registry, 'errand_tasks', 'Tasks that are not over, by state.', ['state']);
-  const finished = counter(registry, 'errand_tasks_finished_total', 'Tasks that ended since the process started, by final state.', ['state']);
+  const finished = counter(
+    registry,
+    'errand_tasks_finished_total',
+    'Tasks that ended since the process started, by final state.',
+    ['state'],
+  );
   const age = gauge(registry, 'errand_task_oldest_due_seconds', 'For how long the oldest queued task has been due.');
   return ({ tasks, finished: ended, oldest, now }) => {
     for (const state of labels.liveStates) live.set({ state }, tasks.get(state) ?? 0);
@@ -63,10 +78,20 @@ function taskSeries(registry: Registry, labels: MetricLabels): Series {
 }
 
 function messageSeries(registry: Registry, labels: MetricLabels): Series {
-  const outbox = gauge(registry, 'errand_outbox_messages', 'Outgoing messages that are not delivered, by state.', ['state']);
-  const outboxAge = gauge(registry, 'errand_outbox_oldest_pending_seconds', 'Age of the oldest message that waits to be sent.');
+  const outbox = gauge(registry, 'errand_outbox_messages', 'Outgoing messages that are not delivered, by state.', [
+    'state',
+  ]);
+  const outboxAge = gauge(
+    registry,
+    'errand_outbox_oldest_pending_seconds',
+    'Age of the oldest message that waits to be sent.',
+  );
   const inbox = gauge(registry, 'errand_inbox_new', 'Incoming messages that wait to be worked off.');
-  const inboxAge = gauge(registry, 'errand_inbox_oldest_new_seconds', 'Age of the oldest message that waits to be worked off.');
+  const inboxAge = gauge(
+    registry,
+    'errand_inbox_oldest_new_seconds',
+    'Age of the oldest message that waits to be worked off.',
+  );
   return (figures) => {
     for (const state of labels.outboxStates) outbox.set({ state }, figures.outbox.get(state) ?? 0);
     outboxAge.set(seconds(figures.oldest.outbox, figures.now));
@@ -76,7 +101,9 @@ function messageSeries(registry: Registry, labels: MetricLabels): Series {
 }
 
 function peerSeries(registry: Registry): Series {
-  const agents = gauge(registry, 'errand_agents', 'Agents that ever registered, by whether they are heard of.', ['state']);
+  const agents = gauge(registry, 'errand_agents', 'Agents that ever registered, by whether they are heard of.', [
+    'state',
+  ]);
   const parked = gauge(registry, 'errand_agent_pulls_parked', 'Long polls of agents that wait for work.');
   return (figures) => {
     agents.set({ state: 'online' }, figures.agents.online);
@@ -87,7 +114,11 @@ function peerSeries(registry: Registry): Series {
 
 function storeSeries(registry: Registry): Series {
   const transactions = counter(registry, 'errand_store_transactions_total', 'Committed transactions.');
-  const units = counter(registry, 'errand_store_units_total', 'Units of work in committed transactions (several share one).');
+  const units = counter(
+    registry,
+    'errand_store_units_total',
+    'Units of work in committed transactions (several share one).',
+  );
   const rollbacks = counter(registry, 'errand_store_rollbacks_total', 'Transactions that were rolled back.');
   const wal = gauge(registry, 'errand_store_wal_bytes', 'Size of the write-ahead log.');
   return ({ store }) => {

@@ -147,11 +147,8 @@ describe.skipIf(!hasBrowser)('the web chat in a browser', () => {
     const { page } = await signIn('ann', 'Ann');
     await connected(page, 'Connected');
     await field(page).fill('你好');
-    await field(page).evaluate((element) => {
-      element.dispatchEvent(
-        new KeyboardEvent('keydown', { key: 'Enter', isComposing: true, bubbles: true, cancelable: true }),
-      );
-    });
+    const enter = "new KeyboardEvent('keydown', { key: 'Enter', isComposing: true, bubbles: true, cancelable: true })";
+    await page.evaluate(`document.querySelector('textarea').dispatchEvent(${enter})`);
     expect(await field(page).inputValue()).toBe('你好');
     await page.keyboard.press('Enter');
     await until(async () => (await lines(page)).length === 2, 'the answer');

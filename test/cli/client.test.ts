@@ -1,6 +1,6 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -40,7 +40,10 @@ describe('against a running gateway', () => {
   });
 
   test('send --wait does not take another task of the same conversation for its own', async () => {
-    const [first, second] = await Promise.all([call('send', '/run hello name=One', '--wait'), call('send', '/run hello name=Two', '--wait')]);
+    const [first, second] = await Promise.all([
+      call('send', '/run hello name=One', '--wait'),
+      call('send', '/run hello name=Two', '--wait'),
+    ]);
     expect(first.out).toContain('Hello, One!');
     expect(first.out).not.toContain('Two');
     expect(second.out).toContain('Hello, Two!');
@@ -70,7 +73,13 @@ describe('against a running gateway', () => {
   });
 
   test('lists, shows and prints what a task did', async () => {
-    const { tasks } = await json<{ tasks: { taskId: string }[] }>('send', '/run hello name=Listed', '--wait', '--as', 'lister');
+    const { tasks } = await json<{ tasks: { taskId: string }[] }>(
+      'send',
+      '/run hello name=Listed',
+      '--wait',
+      '--as',
+      'lister',
+    );
     const id = tasks[0]!.taskId;
     const list = await call('tasks', 'list', '--template', 'hello');
     expect(list.out.split('\n')[0]).toMatch(/^TASK\s+STATUS\s+TEMPLATE/);
@@ -84,16 +93,23 @@ describe('against a running gateway', () => {
   });
 
   test('logs -f follows a task until it is over', async () => {
-    const { body } = await gateway.api<{ taskId: string }>('POST', '/api/tasks', { template: 'sleep', args: { seconds: 600 } });
+    const { body } = await gateway.api<{ taskId: string }>('POST', '/api/tasks', {
+      template: 'sleep',
+      args: { seconds: 600 },
+    });
     const following = await startErrand(['tasks', 'logs', '-f', body.taskId], place());
-    await until(async () => (await json<{ status: string }>('tasks', 'show', body.taskId)).status === 'running', 'the task to run');
+    await until(
+      async () => (await json<{ status: string }>('tasks', 'show', body.taskId)).status === 'running',
+      'the task to run',
+    );
     expect(following.child.exitCode).toBeNull();
     expect((await call('tasks', 'cancel', body.taskId)).code).toBe(0);
     expect((await following.ended).code).toBe(0);
   });
 
   test('every refusal has its exit code and one line on standard error', async () => {
-    const done = (await json<{ tasks: { taskId: string }[] }>('send', '/run hello', '--wait', '--as', 'refused')).tasks[0]!.taskId;
+    const done = (await json<{ tasks: { taskId: string }[] }>('send', '/run hello', '--wait', '--as', 'refused'))
+      .tasks[0]!.taskId;
     for (const [args, code, line] of [
       [['tasks', 'show', 'zzzz'], 3, /^errand: there is no task "zzzz"\n$/],
       [['tasks', 'cancel', done], 4, /^errand: task .* is already succeeded\n$/],
@@ -136,7 +152,14 @@ describe('against a running gateway', () => {
     await writeFile(file, `ERRAND_URL=${gateway.url}\nERRAND_TOKEN="${gateway.gateway.adminToken}"\n`);
     const env = { ERRAND_STATE_DIR: '/nonexistent' };
     expect((await errand(['agents', 'list', '--settings', file], { cwd: gateway.folder, env })).code).toBe(0);
-    expect((await errand(['agents', 'list', '--settings', file], { cwd: gateway.folder, env: { ...env, ERRAND_TOKEN: 'wrong-wrong-wrong' } })).code).toBe(4);
+    expect(
+      (
+        await errand(['agents', 'list', '--settings', file], {
+          cwd: gateway.folder,
+          env: { ...env, ERRAND_TOKEN: 'wrong-wrong-wrong' },
+        })
+      ).code,
+    ).toBe(4);
     expect((await errand(['agents', 'list', '--settings', 'missing.env'], { cwd: gateway.folder, env })).code).toBe(2);
   });
 });
@@ -170,7 +193,10 @@ describe('without a gateway', () => {
   });
 
   test('the token file of this machine is never shown to another one', async () => {
-    const { code, err } = await errand(['tasks', 'list', '--url', 'http://errand.example'], { cwd: gateway.folder, env: { ERRAND_STATE_DIR: join(gateway.folder, 'state') } });
+    const { code, err } = await errand(['tasks', 'list', '--url', 'http://errand.example'], {
+      cwd: gateway.folder,
+      env: { ERRAND_STATE_DIR: join(gateway.folder, 'state') },
+    });
     expect(code).toBe(2);
     expect(err).toBe('errand: the admin token of errand.example is needed: give it with --token or ERRAND_TOKEN\n');
   });
@@ -181,13 +207,21 @@ describe('without a gateway', () => {
     expect(code).toBe(2);
     const lines = err.trimEnd().split('\n');
     expect(lines.every((line) => line.startsWith('errand: '))).toBe(true);
-    for (const name of ['ERRAND_PORT', 'ERRAND_LNAG', 'AGENT_ID', 'AGENT_GATEWAY_URL']) expect(err).toContain(`errand: ${name}: `);
+    for (const name of ['ERRAND_PORT', 'ERRAND_LNAG', 'AGENT_ID', 'AGENT_GATEWAY_URL'])
+      expect(err).toContain(`errand: ${name}: `);
     expect(err).toContain('did you mean ERRAND_LANG?');
   });
 
   test('check says which settings are fine', async () => {
-    expect(await errand(['check'], { cwd: folder })).toEqual({ code: 0, out: 'gateway: ok\nagent: not configured\n', err: '' });
-    const { out } = await errand(['check', '--json'], { cwd: folder, env: { AGENT_TOKEN: 'agt_x', AGENT_GATEWAY_URL: 'http://127.0.0.1' } });
+    expect(await errand(['check'], { cwd: folder })).toEqual({
+      code: 0,
+      out: 'gateway: ok\nagent: not configured\n',
+      err: '',
+    });
+    const { out } = await errand(['check', '--json'], {
+      cwd: folder,
+      env: { AGENT_TOKEN: 'agt_x', AGENT_GATEWAY_URL: 'http://127.0.0.1' },
+    });
     expect(JSON.parse(out)).toEqual({ gateway: 'ok', agent: 'ok' });
   });
 

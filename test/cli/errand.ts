@@ -15,10 +15,15 @@ export interface Place {
 }
 
 /** Starts `errand <args>` as a process of its own, with nothing of this process's environment but the path. */
-export async function startErrand(args: readonly string[], { cwd, env = {} }: Place): Promise<{ child: ChildProcess; ended: Promise<Ended>; seen(): string }> {
+export async function startErrand(
+  args: readonly string[],
+  { cwd, env = {} }: Place,
+): Promise<{ child: ChildProcess; ended: Promise<Ended>; seen(): string }> {
   const main = join(await compiledSrc(), 'cli', 'main.js');
   const child = spawn(process.execPath, [main, ...args], {
-    cwd, stdio: ['ignore', 'pipe', 'pipe'], env: { PATH: process.env.PATH, HOME: cwd, TZ: 'UTC', ...env },
+    cwd,
+    stdio: ['ignore', 'pipe', 'pipe'],
+    env: { PATH: process.env.PATH, HOME: cwd, TZ: 'UTC', ...env },
   });
   const texts = { out: '', err: '' };
   child.stdout.setEncoding('utf8').on('data', (chunk: string) => {

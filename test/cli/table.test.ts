@@ -2,11 +2,21 @@ import { expect, test } from 'vitest';
 import { displayWidth, localTime, oneLine, printable, table } from '../../src/cli/table.ts';
 
 test('Chinese, full-width and emoji characters count two columns, accents none of their own', () => {
-  expect(['abc', '你好', 'ｶﾅ', 'Ａ', '한국', '🎉', '👩‍💻', 'é', 'e\u0301', '✅', '→'].map(displayWidth)).toEqual([3, 4, 2, 2, 4, 2, 2, 1, 1, 2, 1]);
+  expect(['abc', '你好', 'ｶﾅ', 'Ａ', '한국', '🎉', '👩‍💻', 'é', 'e\u0301', '✅', '→'].map(displayWidth)).toEqual([
+    3, 4, 2, 2, 4, 2, 2, 1, 1, 2, 1,
+  ]);
 });
 
 test('columns stay aligned under any text', () => {
-  const lines = table(['A', 'B'], [['你好', 'x'], ['ab', 'y'], ['🎉', 'z']], 'none').split('\n');
+  const lines = table(
+    ['A', 'B'],
+    [
+      ['你好', 'x'],
+      ['ab', 'y'],
+      ['🎉', 'z'],
+    ],
+    'none',
+  ).split('\n');
   expect(lines).toEqual(['A     B', '你好  x', 'ab    y', '🎉    z']);
 });
 

@@ -94,13 +94,19 @@ test('a stop does not wait for a long task, and the task is not lost', async () 
   const { child, ended } = await up();
   const { out } = await errand(['send', '/run sleep seconds=600', '--json'], { cwd: folder, env: env() });
   expect(out).toContain('inboxId');
-  await until(async () => (await errand(['tasks', 'list', '--status', 'running'], { cwd: folder, env: env() })).out.includes('sleep'), 'the task to run');
+  await until(
+    async () =>
+      (await errand(['tasks', 'list', '--status', 'running'], { cwd: folder, env: env() })).out.includes('sleep'),
+    'the task to run',
+  );
   const startedAt = performance.now();
   child.kill('SIGTERM');
   expect((await ended).code).toBe(0);
   expect(performance.now() - startedAt).toBeLessThan(11_000);
   await up();
-  const { tasks } = JSON.parse((await errand(['tasks', 'list', '--json'], { cwd: folder, env: env() })).out) as { tasks: { status: string }[] };
+  const { tasks } = JSON.parse((await errand(['tasks', 'list', '--json'], { cwd: folder, env: env() })).out) as {
+    tasks: { status: string }[];
+  };
   expect(['queued', 'leased', 'running']).toContain(tasks[0]!.status);
 });
 
@@ -114,7 +120,10 @@ test('a port that is taken is one clear line and exit code 2', async () => {
 
 test('two gateways on one folder are refused with exit code 4', async () => {
   await up();
-  const { code, err } = await errand(['gateway'], { cwd: folder, env: env({ ERRAND_PORT: String(await freePort()), ERRAND_LOG_LEVEL: 'silent' }) });
+  const { code, err } = await errand(['gateway'], {
+    cwd: folder,
+    env: env({ ERRAND_PORT: String(await freePort()), ERRAND_LOG_LEVEL: 'silent' }),
+  });
   expect(code).toBe(4);
   expect(err).toMatch(/^errand: another gateway has this database open/);
 });
@@ -128,16 +137,23 @@ test('bad settings of the local agent are told before anything starts', async ()
 });
 
 test('settings of the gateway do not reach the programs of the local agent', async () => {
-  await writeFile(join(folder, '.env'), 'ERRAND_ADMIN_TOKEN=the-token-of-the-administrator\nERRAND_TEMPLATES_DIR=mine\n');
+  await writeFile(
+    join(folder, '.env'),
+    'ERRAND_ADMIN_TOKEN=the-token-of-the-administrator\nERRAND_TEMPLATES_DIR=mine\n',
+  );
   await rm(join(folder, 'mine'), { recursive: true, force: true });
   const { mkdir } = await import('node:fs/promises');
   await mkdir(join(folder, 'mine'));
-  await writeFile(join(folder, 'mine', 'env.yaml'), 'id: env\ncommand: [node, -e, "console.log(JSON.stringify(process.env))"]\n');
+  await writeFile(
+    join(folder, 'mine', 'env.yaml'),
+    'id: env\ncommand: [node, -e, "console.log(JSON.stringify(process.env))"]\n',
+  );
   await up();
   const { code, out } = await send('/run env');
   expect(code).toBe(0);
   expect(out).toContain('ERRAND_TASK_ID');
-  for (const secret of ['the-token-of-the-administrator', 'ADMIN_TOKEN', 'AGENT_TOKEN', 'agt_']) expect(out).not.toContain(secret);
+  for (const secret of ['the-token-of-the-administrator', 'ADMIN_TOKEN', 'AGENT_TOKEN', 'agt_'])
+    expect(out).not.toContain(secret);
 });
 
 test('a second signal ends the gateway at once with the number of the signal', async () => {

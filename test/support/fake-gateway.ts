@@ -3,6 +3,7 @@ import type { AddressInfo } from 'node:net';
 import {
   type Assignment,
   type HeartbeatAnswer,
+  type HeartbeatRequest,
   heartbeatRequestSchema,
   type PullAnswer,
   pullRequestSchema,
@@ -54,6 +55,8 @@ export class FakeGateway {
   readonly #rejectedRuns = new Set<string>();
   readonly #replaced = new Set<string>();
   #current: string | undefined;
+  /** How many cancels and losses there were. */
+  #alarms = 0;
   #failWith: { status: number; code: string; only?: FakeCall } | undefined;
   #server: Server | undefined;
 
@@ -96,12 +99,14 @@ export class FakeGateway {
 
   cancel(runId: string): void {
     this.#grants.get(runId)!.cancelled = true;
+    this.#alarms += 1;
     this.#wakeAll();
   }
 
   /** The lease is gone: heartbeats say `lost`, reports are answered `lease_lost`. */
   lose(runId: string): void {
     this.#grants.get(runId)!.lost = true;
+    this.#alarms += 1;
     this.#wakeAll();
   }
 
@@ -238,16 +243,28 @@ export class FakeGateway {
     return this.#replaced.has(request.instanceId) ? '409 session_replaced' : { tasks };
   }
 
-  async #heartbeat(request: { instanceId: string; waitMs?: number }): Promise<HeartbeatAnswer | string> {
-    let runs: HeartbeatAnswer['runs'] = [];
+  /** As the real one: it speaks of the runs that the heartbeat names, and a cancel or a loss answers every parked heartbeat. */
+  async #heartbeat(request: HeartbeatRequest): Promise<HeartbeatAnswer | string> {
+    const alarms = this.#alarms;
+    const told = () =>
+      request.activeRuns.map(({ runId }): HeartbeatAnswer['runs'][number] => {
+        const grant = this.#grants.get(runId);
+        return {
+          runId,
+          action: !grant || grant.lost || grant.ended ? 'lost' : grant.cancelled ? 'cancel' : 'continue',
+        };
+      });
     await this.#parkUntil(request.waitMs ?? 0, () => {
-      runs = [...this.#grants.values()]
-        .filter((grant) => grant.holder === request.instanceId && !grant.ended && (grant.cancelled || grant.lost))
-        .map((grant) => ({ runId: grant.assignment.runId, action: grant.lost ? 'lost' : 'cancel' }));
-      return runs.length > 0 || this.#replaced.has(request.instanceId) || this.#failing('heartbeat') !== undefined;
+      const isReplaced = this.#replaced.has(request.instanceId);
+      return (
+        isReplaced ||
+        this.#alarms > alarms ||
+        told().some((run) => run.action !== 'continue') ||
+        !!this.#failing('heartbeat')
+      );
     });
     if (this.#replaced.has(request.instanceId)) return '409 session_replaced';
-    return { ok: true, serverTime: Date.now(), latestVersion: '0', hasUpdate: false, runs };
+    return { ok: true, serverTime: Date.now(), latestVersion: '0', hasUpdate: false, runs: told() };
   }
 
   #take(instanceId: string, max: number): Assignment[] {

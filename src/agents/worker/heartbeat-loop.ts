@@ -1,6 +1,6 @@
 import { availableParallelism, loadavg } from 'node:os';
 import { Poller, type Service } from '../../service.ts';
-import type { HeartbeatAnswer } from '../protocol.ts';
+import type { HeartbeatAnswer, HeartbeatRequest } from '../protocol.ts';
 import type { GatewayClient } from './client.ts';
 import { pauseAfter, type RetryOptions } from './retry.ts';
 import type { RunTable } from './run-table.ts';
@@ -21,6 +21,10 @@ const WAIT_SHARE = 0.8;
 const MAX_WAIT_MS = 60_000;
 /** An answer that says nothing new but comes early is not followed by the next heartbeat at once. */
 const EARLY_PAUSE_MS = 1_000;
+/** Unless runs have come since it was sent: then the reason may be one of those, which the gateway could not name. */
+const CHANGED_PAUSE_MS = 20;
+
+type ActiveRun = HeartbeatRequest['activeRuns'][number];
 
 /** Says which runs live and hears at once which are to end: the gateway holds each answer until it has something to say. */
 export class HeartbeatLoop implements Service {
@@ -56,18 +60,25 @@ export class HeartbeatLoop implements Service {
     }
     const waitMs = Math.min(Math.floor(heartbeatMs * WAIT_SHARE), MAX_WAIT_MS);
     const sentAt = performance.now();
-    const answer = await this.#beat(waitMs, signal);
+    const activeRuns = this.#options.runs.active();
+    const answer = await this.#beat(activeRuns, waitMs, signal);
     const isNews = this.#obey(answer);
     const isEarly = performance.now() - sentAt < waitMs / 2;
-    return isNews || !isEarly ? 0 : Math.min(EARLY_PAUSE_MS, heartbeatMs);
+    if (isNews || !isEarly) return 0;
+    return Math.min(this.#hasChanged(activeRuns) ? CHANGED_PAUSE_MS : EARLY_PAUSE_MS, heartbeatMs);
   }
 
-  #beat(waitMs: number, signal: AbortSignal): Promise<HeartbeatAnswer> {
-    const { client, caller, runs } = this.#options;
+  #hasChanged(told: readonly ActiveRun[]): boolean {
+    const active = this.#options.runs.active();
+    return active.length !== told.length || active.some((run, index) => run.runId !== told[index]!.runId);
+  }
+
+  #beat(activeRuns: ActiveRun[], waitMs: number, signal: AbortSignal): Promise<HeartbeatAnswer> {
+    const { client, caller } = this.#options;
     const rest = JSON.stringify({
       uptimeMs: Math.round(performance.now() - this.#startedAt),
       load: loadavg()[0]! / availableParallelism(),
-      activeRuns: runs.active(),
+      activeRuns,
       waitMs,
     });
     return client.post<HeartbeatAnswer>('/api/agent/heartbeat', `{${caller},${rest.slice(1)}`, { waitMs, signal });

@@ -14,21 +14,25 @@ const entrySchema = z.object({
 });
 
 /** Who changed what. */
-export const auditRoutes = ({ store }: Rooms): FastifyPluginAsyncZod => async (app) => {
-  app.get('/api/audit', {
-    schema: {
-      tags: ['audit'], summary: 'Who changed what, the newest first', querystring: z.strictObject(pageQuery),
-      response: { 200: z.object({ entries: z.array(entrySchema), next: nextCursor }), ...refusals },
-    },
-    handler: async ({ query: { cursor, limit } }) => {
-      const rows = await auditEntries(store, filterId(store.ids, cursor, 'cursor'), limit + 1);
-      const entries = rows.map(({ data, ...row }) => ({
-        ...row,
-        id: store.ids.encode(row.id),
-        data: data === null ? undefined : (JSON.parse(data) as Record<string, unknown>),
-      }));
-      const { items, next } = pageOf(entries, limit, (entry) => entry.id);
-      return { entries: items, next };
-    },
-  });
-};
+export const auditRoutes =
+  ({ store }: Rooms): FastifyPluginAsyncZod =>
+  async (app) => {
+    app.get('/api/audit', {
+      schema: {
+        tags: ['audit'],
+        summary: 'Who changed what, the newest first',
+        querystring: z.strictObject(pageQuery),
+        response: { 200: z.object({ entries: z.array(entrySchema), next: nextCursor }), ...refusals },
+      },
+      handler: async ({ query: { cursor, limit } }) => {
+        const rows = await auditEntries(store, filterId(store.ids, cursor, 'cursor'), limit + 1);
+        const entries = rows.map(({ data, ...row }) => ({
+          ...row,
+          id: store.ids.encode(row.id),
+          data: data === null ? undefined : (JSON.parse(data) as Record<string, unknown>),
+        }));
+        const { items, next } = pageOf(entries, limit, (entry) => entry.id);
+        return { entries: items, next };
+      },
+    });
+  };

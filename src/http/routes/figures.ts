@@ -23,7 +23,10 @@ export function figuresOf(rooms: Rooms, finished: FinishedTasks | undefined): ()
   };
 }
 
-async function read({ store, clock, registry, dispatch }: Rooms, finished: FinishedTasks | undefined): Promise<Figures> {
+async function read(
+  { store, clock, registry, dispatch }: Rooms,
+  finished: FinishedTasks | undefined,
+): Promise<Figures> {
   const now = clock.now();
   const [oldest] = await store.all(oldestWaiting, { now });
   const agents = await registry.list();

@@ -3,9 +3,19 @@ import { z } from 'zod';
 import { flowById, flowsOf, flowTasks } from '../../flows/queries.ts';
 import type { IdCodec } from '../../ids.ts';
 import type { FlowTable } from '../../store/tables.ts';
-import { NOTIFY_POLICIES, TASK_STATES, type NotifyPolicy, type TaskState } from '../../tasks/states.ts';
+import { NOTIFY_POLICIES, type NotifyPolicy, TASK_STATES, type TaskState } from '../../tasks/states.ts';
 import type { Rooms } from '../rooms.ts';
-import { epochMs, filterId, nextCursor, notFound, pageOf, pageQuery, publicId, refusals, refusalsWithId } from './shapes.ts';
+import {
+  epochMs,
+  filterId,
+  nextCursor,
+  notFound,
+  pageOf,
+  pageQuery,
+  publicId,
+  refusals,
+  refusalsWithId,
+} from './shapes.ts';
 
 const FLOW_STATES = ['active', 'waiting', 'blocked', 'finished', 'failed', 'cancelled'] as const;
 
@@ -35,41 +45,47 @@ const listQuery = z.strictObject({
 });
 
 /** Reading flows. */
-export const flowRoutes = ({ store }: Rooms): FastifyPluginAsyncZod => async (app) => {
-  const tags = ['flows'];
-  app.get('/api/flows', {
-    schema: {
-      tags, summary: 'List flows, the newest first', querystring: listQuery,
-      response: { 200: z.object({ flows: z.array(flowSchema), next: nextCursor }), ...refusals },
-    },
-    handler: async ({ query: { status, session, cursor, limit } }) => {
-      const filter = { status, sessionKey: session, before: filterId(store.ids, cursor, 'cursor'), limit: limit + 1 };
-      const flows = (await flowsOf(store, filter)).map((row) => flowOf(row, store.ids));
-      const { items, next } = pageOf(flows, limit, (flow) => flow.flowId);
-      return { flows: items, next };
-    },
-  });
-  app.get('/api/flows/:id', {
-    schema: {
-      tags, summary: 'One flow with its tasks; with a session key, the newest of that conversation',
-      params: z.object({ id: z.string().min(1).max(512) }),
-      response: { 200: flowSchema.extend({ tasks: z.array(flowTaskSchema) }), ...refusalsWithId },
-    },
-    handler: async ({ params: { id } }) => {
-      const row = await findFlow(store, id);
-      if (!row) throw notFound('flow', id);
-      const tasks = await store.all(flowTasks, { id: row.id });
-      return {
-        ...flowOf(row, store.ids),
-        tasks: tasks.map((task) => ({ taskId: store.ids.encode(task.id), status: task.status as TaskState })),
-      };
-    },
-  });
-};
+export const flowRoutes =
+  ({ store }: Rooms): FastifyPluginAsyncZod =>
+  async (app) => {
+    const tags = ['flows'];
+    app.get('/api/flows', {
+      schema: {
+        tags,
+        summary: 'List flows, the newest first',
+        querystring: listQuery,
+        response: { 200: z.object({ flows: z.array(flowSchema), next: nextCursor }), ...refusals },
+      },
+      handler: async ({ query: { status, session, cursor, limit } }) => {
+        const filter = { status, sessionKey: session, before: filterId(store.ids, cursor, 'cursor'), limit: limit + 1 };
+        const flows = (await flowsOf(store, filter)).map((row) => flowOf(row, store.ids));
+        const { items, next } = pageOf(flows, limit, (flow) => flow.flowId);
+        return { flows: items, next };
+      },
+    });
+    app.get('/api/flows/:id', {
+      schema: {
+        tags,
+        summary: 'One flow with its tasks; with a session key, the newest of that conversation',
+        params: z.object({ id: z.string().min(1).max(512) }),
+        response: { 200: flowSchema.extend({ tasks: z.array(flowTaskSchema) }), ...refusalsWithId },
+      },
+      handler: async ({ params: { id } }) => {
+        const row = await findFlow(store, id);
+        if (!row) throw notFound('flow', id);
+        const tasks = await store.all(flowTasks, { id: row.id });
+        return {
+          ...flowOf(row, store.ids),
+          tasks: tasks.map((task) => ({ taskId: store.ids.encode(task.id), status: task.status as TaskState })),
+        };
+      },
+    });
+  };
 
 async function findFlow(store: Rooms['store'], text: string): Promise<FlowTable | undefined> {
   const id = store.ids.decode(text);
-  const rows = id === undefined ? await flowsOf(store, { sessionKey: text, limit: 1 }) : await store.all(flowById, { id });
+  const rows =
+    id === undefined ? await flowsOf(store, { sessionKey: text, limit: 1 }) : await store.all(flowById, { id });
   return rows[0];
 }
 

@@ -20,7 +20,10 @@ const FORWARDING = ['forwarded', 'x-forwarded-for', 'x-real-ip', 'via'] as const
  * On this machine itself: not a stranger behind a proxy that runs here, and not a web page in a browser here that reaches us under
  * a name of its own (DNS rebinding).
  */
-export function isLocal({ socket, headers }: Pick<FastifyRequest, 'headers'> & { socket: { remoteAddress?: string | undefined } }): boolean {
+export function isLocal({
+  socket,
+  headers,
+}: Pick<FastifyRequest, 'headers'> & { socket: { remoteAddress?: string | undefined } }): boolean {
   const address = (socket.remoteAddress ?? '').replace(/^::ffff:/, '');
   if (address !== '::1' && !address.startsWith('127.')) return false;
   if (FORWARDING.some((name) => headers[name] !== undefined)) return false;

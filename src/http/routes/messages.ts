@@ -18,21 +18,31 @@ const fateSchema = z.object({
   flowId: publicId.optional(),
   tasks: z.array(z.object({ taskId: publicId, status: z.enum(TASK_STATES) })),
   said: z.array(
-    z.object({ id: publicId, kind: z.enum(['final', 'update', 'reply', 'notice']), text: z.string(), at: epochMs, taskId: publicId.optional() }),
+    z.object({
+      id: publicId,
+      kind: z.enum(['final', 'update', 'reply', 'notice']),
+      text: z.string(),
+      at: epochMs,
+      taskId: publicId.optional(),
+    }),
   ),
 });
 type Fate = z.infer<typeof fateSchema>;
 
 /** What became of one incoming message: how `errand send --wait` finds its own answer, whatever else is said in the conversation. */
-export const messageRoutes = (rooms: Rooms): FastifyPluginAsyncZod => async (app) => {
-  app.get('/api/inbox/:id', {
-    schema: {
-      tags: ['messages'], summary: 'What became of an incoming message: its errand, its tasks and what was said about them', params: idParams,
-      response: { 200: fateSchema, ...refusalsWithId },
-    },
-    handler: async ({ params }) => fateOf(rooms, params.id),
-  });
-};
+export const messageRoutes =
+  (rooms: Rooms): FastifyPluginAsyncZod =>
+  async (app) => {
+    app.get('/api/inbox/:id', {
+      schema: {
+        tags: ['messages'],
+        summary: 'What became of an incoming message: its errand, its tasks and what was said about them',
+        params: idParams,
+        response: { 200: fateSchema, ...refusalsWithId },
+      },
+      handler: async ({ params }) => fateOf(rooms, params.id),
+    });
+  };
 
 async function fateOf({ store }: Rooms, text: string): Promise<Fate> {
   const id = idOf(store.ids, text, 'message');
@@ -43,7 +53,10 @@ async function fateOf({ store }: Rooms, text: string): Promise<Fate> {
   const tasks = flow === null ? [] : await store.all(flowTasks, { id: flow });
   // Read last: what is said about a final state is there in the transaction that made it final.
   const said = await store.all(saidAbout, { reply: `inbox:${id}:reply`, errand: `inbox:${id}:errand`, flow });
-  const isOver = errand === undefined || errand.status === 'failed' || (errand.status === 'started' && tasks.every((task) => isFinal(task.status as TaskState)));
+  const isOver =
+    errand === undefined ||
+    errand.status === 'failed' ||
+    (errand.status === 'started' && tasks.every((task) => isFinal(task.status as TaskState)));
   return {
     inboxId: text,
     status: row.status as Fate['status'],

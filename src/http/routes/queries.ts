@@ -5,7 +5,10 @@ import type { Reader, Tx } from '../../store/tx.ts';
 
 /** What the routes alone ask the database; everything else belongs to the verbs. */
 
-export const inboxById = hot<{ id: number }, InboxTable>('http.inbox', (_d, p) => sql`select * from inbox where id = ${p.id}`);
+export const inboxById = hot<{ id: number }, InboxTable>(
+  'http.inbox',
+  (_d, p) => sql`select * from inbox where id = ${p.id}`,
+);
 
 /** The errand that a message asked for. */
 export const errandOfMessage = hot<{ id: number }, { status: string; reason: string | null; flow_id: number | null }>(
@@ -16,14 +19,20 @@ export const errandOfMessage = hot<{ id: number }, { status: string; reason: str
 export type SaidRow = Pick<OutboxTable, 'id' | 'kind' | 'text' | 'status' | 'task_id' | 'created_at'>;
 
 /** What was written because of a message, in order: its direct answer, why its errand did not start, the news of its tasks. */
-export const saidAbout = hot<{ reply: string; errand: string; flow: number | null }, SaidRow>('http.said', (_d, p) => sql`
+export const saidAbout = hot<{ reply: string; errand: string; flow: number | null }, SaidRow>(
+  'http.said',
+  (_d, p) => sql`
   select id, kind, text, status, task_id, created_at from outbox where dedupe_key = ${p.reply} or dedupe_key = ${p.errand}
   union
   select id, kind, text, status, task_id, created_at from outbox where task_id in (select id from task where flow_id = ${p.flow})
-  order by id`);
+  order by id`,
+);
 
-export const outboxById = hot<{ id: number }, { status: string }>('http.outbox', (_d, p) => sql`
-  select status from outbox where id = ${p.id}`);
+export const outboxById = hot<{ id: number }, { status: string }>(
+  'http.outbox',
+  (_d, p) => sql`
+  select status from outbox where id = ${p.id}`,
+);
 
 /** Newest first. */
 export async function auditEntries(reader: Reader, before: number | undefined, limit: number): Promise<AuditTable[]> {
@@ -32,10 +41,13 @@ export async function auditEntries(reader: Reader, before: number | undefined, l
 }
 
 /** Messages that are neither sent nor superseded. */
-export const undelivered = hot<Record<string, never>, { status: string; count: number }>('http.undelivered', () => sql`
+export const undelivered = hot<Record<string, never>, { status: string; count: number }>(
+  'http.undelivered',
+  () => sql`
   select status, count(*) as count from outbox where status = 'pending' or status = 'sending' group by status
   union all
-  select status, count(*) as count from outbox where status = 'unknown' or status = 'dead' or status = 'expired' group by status`);
+  select status, count(*) as count from outbox where status = 'unknown' or status = 'dead' or status = 'expired' group by status`,
+);
 
 export interface OldestRow {
   inbox_new: number;
@@ -44,11 +56,14 @@ export interface OldestRow {
   task_at: number | null;
 }
 
-export const oldestWaiting = hot<{ now: number }, OldestRow>('http.oldest', (_d, p) => sql`
+export const oldestWaiting = hot<{ now: number }, OldestRow>(
+  'http.oldest',
+  (_d, p) => sql`
   select (select count(*) from inbox where status = 'new') as inbox_new,
     (select received_at from inbox where id = (select min(id) from inbox where status = 'new')) as inbox_at,
     (select created_at from outbox where id = (select min(id) from outbox where status = 'pending' or status = 'sending')) as outbox_at,
-    (select min(run_at) from task where status = 'queued' and run_at <= ${p.now}) as task_at`);
+    (select min(run_at) from task where status = 'queued' and run_at <= ${p.now}) as task_at`,
+);
 
 /** A write that means nothing: whether it reaches the disk is the question. */
 export async function writeProbe(tx: Tx): Promise<void> {

@@ -25,7 +25,11 @@ const PROBE_EVERY_MS = 1_000;
 const PROBE_LIMIT_MS = 5_000;
 
 /** Answers whether the gateway can do its work right now; never throws. */
-export function readinessOf({ store, clock, channels }: Pick<Rooms, 'store' | 'clock' | 'channels'>): () => Promise<Readiness> {
+export function readinessOf({
+  store,
+  clock,
+  channels,
+}: Pick<Rooms, 'store' | 'clock' | 'channels'>): () => Promise<Readiness> {
   let probe: { at: number; result: Promise<Readiness['store']> } | undefined;
   return async () => {
     const now = performance.now();
@@ -39,7 +43,10 @@ export function readinessOf({ store, clock, channels }: Pick<Rooms, 'store' | 'c
 async function probeStore(store: Rooms['store']): Promise<Readiness['store']> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<Readiness['store']>((resolve) => {
-    timer = setTimeout(() => resolve({ ok: false, problem: `a write took more than ${PROBE_LIMIT_MS} ms` }), PROBE_LIMIT_MS);
+    timer = setTimeout(
+      () => resolve({ ok: false, problem: `a write took more than ${PROBE_LIMIT_MS} ms` }),
+      PROBE_LIMIT_MS,
+    );
   });
   const written = store.transact('http.readyz', writeProbe).then(
     () => ({ ok: true }),

@@ -18,10 +18,20 @@ export const pageQuery = {
 
 /** RFC 9457; `code` is one of docs/errors.md. */
 const problem = z
-  .object({ type: z.string(), title: z.string(), status: z.number(), code: z.string(), detail: z.string(), field: z.string().optional() })
+  .object({
+    type: z.string(),
+    title: z.string(),
+    status: z.number(),
+    code: z.string(),
+    detail: z.string(),
+    field: z.string().optional(),
+  })
   .describe('a problem (RFC 9457)');
 
-const problemAnswer = (description: string) => ({ description, content: { 'application/problem+json': { schema: problem } } });
+const problemAnswer = (description: string) => ({
+  description,
+  content: { 'application/problem+json': { schema: problem } },
+});
 
 /** What a route may refuse with, for the document; the server's error door writes them. */
 export const refusals = {
@@ -46,12 +56,17 @@ export function notFound(what: string, text: string): AppError {
 export function filterId(ids: IdCodec, text: string | undefined, field: string): number | undefined {
   if (text === undefined) return undefined;
   const id = ids.decode(text);
-  if (id === undefined) throw new AppError('invalid_request', `${field}: ${JSON.stringify(text)} is not an id`, { field });
+  if (id === undefined)
+    throw new AppError('invalid_request', `${field}: ${JSON.stringify(text)} is not an id`, { field });
   return id;
 }
 
 /** Cuts a list that was read one longer than asked for; `next` is there when there is more. */
-export function pageOf<T>(items: readonly T[], limit: number, idText: (item: T) => string): { items: T[]; next?: string } {
+export function pageOf<T>(
+  items: readonly T[],
+  limit: number,
+  idText: (item: T) => string,
+): { items: T[]; next?: string } {
   if (items.length <= limit) return { items: [...items] };
   const page = items.slice(0, limit);
   return { items: page, next: idText(page.at(-1)!) };

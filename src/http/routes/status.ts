@@ -16,7 +16,13 @@ const readinessSchema = z.object({
   ready: z.boolean(),
   store: z.object({ ok: z.boolean(), problem: z.string().optional() }),
   channels: z.array(
-    z.object({ channel: z.string(), account: z.string(), ok: z.boolean(), ageMs: z.number().optional(), problem: z.string().optional() }),
+    z.object({
+      channel: z.string(),
+      account: z.string(),
+      ok: z.boolean(),
+      ageMs: z.number().optional(),
+      problem: z.string().optional(),
+    }),
   ),
 });
 
@@ -38,51 +44,80 @@ const statsSchema = z.object({
 const OUTBOX_STATES = ['pending', 'sending', 'unknown', 'dead', 'expired'] as const;
 
 /** How the gateway is: `/healthz`, `/readyz`, `/metrics`, `/api/stats`. */
-export const statusRoutes = (rooms: Rooms, finished: FinishedTasks | undefined): FastifyPluginAsyncZod => async (app) => {
-  const figures = figuresOf(rooms, finished);
-  app.get('/healthz', {
-    schema: { tags: ['status'], summary: 'The process answers', security: [], response: { 200: z.object({ ok: z.literal(true), version: z.string() }) } },
-    handler: async () => ({ ok: true as const, version: rooms.version }),
-  });
-  const ready = readinessOf(rooms);
-  app.get('/readyz', {
-    onRequest: localOrAdmin(rooms),
-    schema: {
-      tags: ['status'], summary: 'The store takes writes and every channel works; 503 otherwise. Open to callers on the same machine',
-      response: { 200: readinessSchema, 503: readinessSchema, 401: refusals[401] },
-    },
-    handler: async (_request, reply) => {
-      const state = await ready();
-      return reply.code(state.ready ? 200 : 503).header('cache-control', 'no-store').send(state);
-    },
-  });
-  app.get('/api/stats', {
-    onRequest: adminOnly(rooms),
-    schema: { tags: ['status'], summary: 'Figures of the gateway', response: { 200: statsSchema, ...refusals } },
-    handler: async () => statsOf(rooms, await figures()),
-  });
-  await app.register(metricsRoute(rooms, figures));
-};
+export const statusRoutes =
+  (rooms: Rooms, finished: FinishedTasks | undefined): FastifyPluginAsyncZod =>
+  async (app) => {
+    const figures = figuresOf(rooms, finished);
+    app.get('/healthz', {
+      schema: {
+        tags: ['status'],
+        summary: 'The process answers',
+        security: [],
+        response: { 200: z.object({ ok: z.literal(true), version: z.string() }) },
+      },
+      handler: async () => ({ ok: true as const, version: rooms.version }),
+    });
+    const ready = readinessOf(rooms);
+    app.get('/readyz', {
+      onRequest: localOrAdmin(rooms),
+      schema: {
+        tags: ['status'],
+        summary: 'The store takes writes and every channel works; 503 otherwise. Open to callers on the same machine',
+        response: { 200: readinessSchema, 503: readinessSchema, 401: refusals[401] },
+      },
+      handler: async (_request, reply) => {
+        const state = await ready();
+        return reply
+          .code(state.ready ? 200 : 503)
+          .header('cache-control', 'no-store')
+          .send(state);
+      },
+    });
+    app.get('/api/stats', {
+      onRequest: adminOnly(rooms),
+      schema: { tags: ['status'], summary: 'Figures of the gateway', response: { 200: statsSchema, ...refusals } },
+      handler: async () => statsOf(rooms, await figures()),
+    });
+    await app.register(metricsRoute(rooms, figures));
+  };
 
-const metricsRoute = (rooms: Rooms, figures: () => Promise<Figures>): FastifyPluginAsyncZod => async (app) => {
-  const liveStates = TASK_STATES.filter((state) => !isFinal(state));
-  const metrics = createMetrics(rooms.version, { liveStates, finalStates: FINAL_STATES, outboxStates: OUTBOX_STATES });
-  app.get('/metrics', {
-    onRequest: localOrAdmin(rooms),
-    schema: {
-      tags: ['status'], summary: 'Prometheus metrics. Open to callers on the same machine', produces: ['text/plain'],
-      response: { 200: { description: 'text format', content: { 'text/plain': { schema: z.string() } } }, 401: refusals[401] },
-    },
-    handler: async (_request, reply) => {
-      const text = await metrics.text(await figures());
-      // Past the serializer: it would quote the text as JSON.
-      return reply.type(metrics.contentType).serializer((payload: unknown) => String(payload)).send(text);
-    },
-  });
-};
+const metricsRoute =
+  (rooms: Rooms, figures: () => Promise<Figures>): FastifyPluginAsyncZod =>
+  async (app) => {
+    const liveStates = TASK_STATES.filter((state) => !isFinal(state));
+    const metrics = createMetrics(rooms.version, {
+      liveStates,
+      finalStates: FINAL_STATES,
+      outboxStates: OUTBOX_STATES,
+    });
+    app.get('/metrics', {
+      onRequest: localOrAdmin(rooms),
+      schema: {
+        tags: ['status'],
+        summary: 'Prometheus metrics. Open to callers on the same machine',
+        produces: ['text/plain'],
+        response: {
+          200: { description: 'text format', content: { 'text/plain': { schema: z.string() } } },
+          401: refusals[401],
+        },
+      },
+      handler: async (_request, reply) => {
+        const text = await metrics.text(await figures());
+        // Past the serializer: it would quote the text as JSON.
+        return reply
+          .type(metrics.contentType)
+          .serializer((payload: unknown) => String(payload))
+          .send(text);
+      },
+    });
+  };
 
 function statsOf({ version, clock, startedAt }: Rooms, figures: Figures): z.infer<typeof statsSchema> {
   const { now: _now, tasks, finished, outbox, ...rest } = figures;
-  const plain = { tasks: Object.fromEntries(tasks), finished: Object.fromEntries(finished), outbox: Object.fromEntries(outbox) };
+  const plain = {
+    tasks: Object.fromEntries(tasks),
+    finished: Object.fromEntries(finished),
+    outbox: Object.fromEntries(outbox),
+  };
   return { version, startedAt, uptimeMs: clock.now() - startedAt, ...rest, ...plain };
 }

@@ -1,6 +1,6 @@
 import { z } from 'zod';
-import { DELIVERY_STATES, NOTIFY_POLICIES, PRIORITIES, TASK_SOURCES, TASK_STATES } from '../../tasks/states.ts';
 import { ERROR_CLASSES } from '../../tasks/run-words.ts';
+import { DELIVERY_STATES, NOTIFY_POLICIES, PRIORITIES, TASK_SOURCES, TASK_STATES } from '../../tasks/states.ts';
 import { epochMs, publicId } from './shapes.ts';
 
 const runSchema = z.object({
@@ -63,4 +63,9 @@ export const eventSchema = z.object({
   data: z.unknown(),
 });
 
-export const logSchema = z.object({ runId: publicId, stream: z.enum(['stdout', 'stderr']), text: z.string(), at: epochMs });
+export const logSchema = z.object({
+  runId: publicId,
+  stream: z.enum(['stdout', 'stderr']),
+  text: z.string(),
+  at: epochMs,
+});

@@ -7,17 +7,30 @@ import { retryTasksVerb } from '../../tasks/retry.ts';
 import { TASK_STATES } from '../../tasks/states.ts';
 import type { TaskRecord } from '../../tasks/task.ts';
 import type { Rooms } from '../rooms.ts';
-import { filterId, idOf, idParams, nextCursor, notFound, pageOf, pageQuery, refusals, refusalsOfChange, refusalsWithId } from './shapes.ts';
+import {
+  filterId,
+  idOf,
+  idParams,
+  nextCursor,
+  notFound,
+  pageOf,
+  pageQuery,
+  refusals,
+  refusalsOfChange,
+  refusalsWithId,
+} from './shapes.ts';
 import { eventSchema, logSchema, taskSchema } from './task-shapes.ts';
 
 /** Who asked, in events and audit entries. */
 const ACTOR = 'api:admin';
 
 /** Reading, cancelling and retrying tasks. Submitting them is on the hot path (hot-routes.ts). */
-export const taskRoutes = (rooms: Rooms): FastifyPluginAsyncZod => async (app) => {
-  await app.register(readingRoutes(rooms));
-  await app.register(changingRoutes(rooms));
-};
+export const taskRoutes =
+  (rooms: Rooms): FastifyPluginAsyncZod =>
+  async (app) => {
+    await app.register(readingRoutes(rooms));
+    await app.register(changingRoutes(rooms));
+  };
 
 const listQuery = z.strictObject({
   status: z.enum(TASK_STATES).optional(),
@@ -28,83 +41,111 @@ const listQuery = z.strictObject({
   ...pageQuery,
 });
 
-const logQuery = z.strictObject({ skip: z.coerce.number().int().min(0).default(0).describe('leaves out that many chunks') });
+const logQuery = z.strictObject({
+  skip: z.coerce.number().int().min(0).default(0).describe('leaves out that many chunks'),
+});
 
-const readingRoutes = (rooms: Rooms): FastifyPluginAsyncZod => async (app) => {
-  const { store } = rooms;
-  const tags = ['tasks'];
-  app.get('/api/tasks', {
-    schema: {
-      tags, summary: 'List tasks, the newest first', querystring: listQuery,
-      response: { 200: z.object({ tasks: z.array(taskSchema), next: nextCursor }), ...refusals },
-    },
-    handler: async ({ query }) => {
-      const { status, template, session, agent, flow, cursor, limit } = query;
-      const places = { flowId: filterId(store.ids, flow, 'flow'), before: filterId(store.ids, cursor, 'cursor') };
-      const filter = { status, template, sessionKey: session, agentId: agent, ...places, limit: limit + 1 };
-      const { items, next } = pageOf(await listTasks(store, store.ids, filter), limit, (task) => task.taskId);
-      return { tasks: items, next };
-    },
-  });
-  app.get('/api/tasks/:id', {
-    schema: { tags, summary: 'One task with its runs', params: idParams, response: { 200: taskSchema, ...refusalsWithId } },
-    handler: async ({ params }) => taskOf(rooms, params.id),
-  });
-  app.get('/api/tasks/:id/events', {
-    schema: {
-      tags, summary: 'What happened to a task', params: idParams,
-      response: { 200: z.object({ events: z.array(eventSchema) }), ...refusalsWithId },
-    },
-    handler: async ({ params }) => {
-      await taskOf(rooms, params.id);
-      return { events: await taskEvents(store, store.ids, idOf(store.ids, params.id, 'task')) };
-    },
-  });
-  app.get('/api/tasks/:id/logs', {
-    schema: {
-      tags, summary: 'What the runs of a task printed', params: idParams, querystring: logQuery,
-      response: { 200: z.object({ status: z.enum(TASK_STATES), logs: z.array(logSchema) }), ...refusalsWithId },
-    },
-    handler: async ({ params, query }) => {
-      // The state first: logs that are read after a final state are complete.
-      const { status } = await taskOf(rooms, params.id);
-      const logs = await taskLogs(store, store.ids, idOf(store.ids, params.id, 'task'));
-      return { status, logs: logs.slice(query.skip) };
-    },
-  });
-};
+const readingRoutes =
+  (rooms: Rooms): FastifyPluginAsyncZod =>
+  async (app) => {
+    const { store } = rooms;
+    const tags = ['tasks'];
+    app.get('/api/tasks', {
+      schema: {
+        tags,
+        summary: 'List tasks, the newest first',
+        querystring: listQuery,
+        response: { 200: z.object({ tasks: z.array(taskSchema), next: nextCursor }), ...refusals },
+      },
+      handler: async ({ query }) => {
+        const { status, template, session, agent, flow, cursor, limit } = query;
+        const places = { flowId: filterId(store.ids, flow, 'flow'), before: filterId(store.ids, cursor, 'cursor') };
+        const filter = { status, template, sessionKey: session, agentId: agent, ...places, limit: limit + 1 };
+        const { items, next } = pageOf(await listTasks(store, store.ids, filter), limit, (task) => task.taskId);
+        return { tasks: items, next };
+      },
+    });
+    app.get('/api/tasks/:id', {
+      schema: {
+        tags,
+        summary: 'One task with its runs',
+        params: idParams,
+        response: { 200: taskSchema, ...refusalsWithId },
+      },
+      handler: async ({ params }) => taskOf(rooms, params.id),
+    });
+    app.get('/api/tasks/:id/events', {
+      schema: {
+        tags,
+        summary: 'What happened to a task',
+        params: idParams,
+        response: { 200: z.object({ events: z.array(eventSchema) }), ...refusalsWithId },
+      },
+      handler: async ({ params }) => {
+        await taskOf(rooms, params.id);
+        return { events: await taskEvents(store, store.ids, idOf(store.ids, params.id, 'task')) };
+      },
+    });
+    app.get('/api/tasks/:id/logs', {
+      schema: {
+        tags,
+        summary: 'What the runs of a task printed',
+        params: idParams,
+        querystring: logQuery,
+        response: { 200: z.object({ status: z.enum(TASK_STATES), logs: z.array(logSchema) }), ...refusalsWithId },
+      },
+      handler: async ({ params, query }) => {
+        // The state first: logs that are read after a final state are complete.
+        const { status } = await taskOf(rooms, params.id);
+        const logs = await taskLogs(store, store.ids, idOf(store.ids, params.id, 'task'));
+        return { status, logs: logs.slice(query.skip) };
+      },
+    });
+  };
 
 const changedSchema = taskSchema.pick({ taskId: true, status: true, cancelRequestedAt: true });
 
-const changingRoutes = ({ store, emit, ...rooms }: Rooms): FastifyPluginAsyncZod => async (app) => {
-  const tags = ['tasks'];
-  const cancel = cancelTasksVerb(emit);
-  const retry = retryTasksVerb(emit);
-  const changed = async (text: string) => taskOf({ ...rooms, store }, text);
-  app.post('/api/tasks/:id/cancel', {
-    schema: {
-      tags, summary: 'Cancel a task; one that runs is told to stop and ends within its grace', params: idParams,
-      response: { 202: changedSchema, ...refusalsOfChange },
-    },
-    handler: async ({ params }, reply) => {
-      const [answer] = await store.write(cancel, [{ id: idOf(store.ids, params.id, 'task'), by: ACTOR }]);
-      if (answer!.result === 'unknown') throw notFound('task', params.id);
-      if (answer!.result === 'already') throw new AppError('conflict', `task ${params.id} is already ${answer!.status}`);
-      return reply.code(202).send(await changed(params.id));
-    },
-  });
-  app.post('/api/tasks/:id/retry', {
-    schema: {
-      tags, summary: 'Run a finished or blocked task again', params: idParams, response: { 202: changedSchema, ...refusalsOfChange },
-    },
-    handler: async ({ params }, reply) => {
-      const [answer] = await store.write(retry, [{ id: idOf(store.ids, params.id, 'task'), by: ACTOR }]);
-      if (answer!.result === 'unknown') throw notFound('task', params.id);
-      if (answer!.result === 'refused') throw new AppError('conflict', `task ${params.id} is ${answer!.status}; only a task that ended without success can be retried`);
-      return reply.code(202).send(await changed(params.id));
-    },
-  });
-};
+const changingRoutes =
+  ({ store, emit, ...rooms }: Rooms): FastifyPluginAsyncZod =>
+  async (app) => {
+    const tags = ['tasks'];
+    const cancel = cancelTasksVerb(emit);
+    const retry = retryTasksVerb(emit);
+    const changed = async (text: string) => taskOf({ ...rooms, store }, text);
+    app.post('/api/tasks/:id/cancel', {
+      schema: {
+        tags,
+        summary: 'Cancel a task; one that runs is told to stop and ends within its grace',
+        params: idParams,
+        response: { 202: changedSchema, ...refusalsOfChange },
+      },
+      handler: async ({ params }, reply) => {
+        const [answer] = await store.write(cancel, [{ id: idOf(store.ids, params.id, 'task'), by: ACTOR }]);
+        if (answer!.result === 'unknown') throw notFound('task', params.id);
+        if (answer!.result === 'already')
+          throw new AppError('conflict', `task ${params.id} is already ${answer!.status}`);
+        return reply.code(202).send(await changed(params.id));
+      },
+    });
+    app.post('/api/tasks/:id/retry', {
+      schema: {
+        tags,
+        summary: 'Run a finished or blocked task again',
+        params: idParams,
+        response: { 202: changedSchema, ...refusalsOfChange },
+      },
+      handler: async ({ params }, reply) => {
+        const [answer] = await store.write(retry, [{ id: idOf(store.ids, params.id, 'task'), by: ACTOR }]);
+        if (answer!.result === 'unknown') throw notFound('task', params.id);
+        if (answer!.result === 'refused')
+          throw new AppError(
+            'conflict',
+            `task ${params.id} is ${answer!.status}; only a task that ended without success can be retried`,
+          );
+        return reply.code(202).send(await changed(params.id));
+      },
+    });
+  };
 
 async function taskOf({ store }: Pick<Rooms, 'store'>, text: string): Promise<TaskRecord> {
   const task = await getTask(store, store.ids, idOf(store.ids, text, 'task'));

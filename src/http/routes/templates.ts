@@ -34,22 +34,42 @@ const templateSchema = z.object({
   digest: z.string(),
 });
 
-const problemSchema = z.object({ file: z.string(), line: z.number().int(), column: z.number().int(), field: z.string(), message: z.string() });
+const problemSchema = z.object({
+  file: z.string(),
+  line: z.number().int(),
+  column: z.number().int(),
+  field: z.string(),
+  message: z.string(),
+});
 
 /** The templates that are loaded, and what is wrong with the files that are not. */
-export const templateRoutes = ({ templates }: Rooms): FastifyPluginAsyncZod => async (app) => {
-  app.get('/api/templates', {
-    schema: {
-      tags: ['templates'], summary: 'Templates, and the problems of their files',
-      response: { 200: z.object({ templates: z.array(templateSchema), problems: z.array(problemSchema) }), ...refusals },
-    },
-    handler: async () => ({ templates: templates.list().map(templateOf), problems: [...templates.problems()] }),
-  });
-};
+export const templateRoutes =
+  ({ templates }: Rooms): FastifyPluginAsyncZod =>
+  async (app) => {
+    app.get('/api/templates', {
+      schema: {
+        tags: ['templates'],
+        summary: 'Templates, and the problems of their files',
+        response: {
+          200: z.object({ templates: z.array(templateSchema), problems: z.array(problemSchema) }),
+          ...refusals,
+        },
+      },
+      handler: async () => ({ templates: templates.list().map(templateOf), problems: [...templates.problems()] }),
+    });
+  };
 
 /** The lists of a template are frozen; the schema's are not. */
 function templateOf(template: Template): z.infer<typeof templateSchema> {
-  const args = Object.entries(template.args).map(([name, { values, ...spec }]) => [name, { ...spec, values: values && [...values] }] as const);
+  const args = Object.entries(template.args).map(
+    ([name, { values, ...spec }]) => [name, { ...spec, values: values && [...values] }] as const,
+  );
   const { triggers, roles, secrets } = template;
-  return { ...template, triggers: [...triggers], roles: [...roles], secrets: [...secrets], args: Object.fromEntries(args) };
+  return {
+    ...template,
+    triggers: [...triggers],
+    roles: [...roles],
+    secrets: [...secrets],
+    args: Object.fromEntries(args),
+  };
 }

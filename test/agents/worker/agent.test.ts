@@ -95,6 +95,19 @@ describe('a task', () => {
     expect(await ended(other.runId)).toMatchObject({ type: 'succeeded' });
   });
 
+  it('that began after the parked heartbeat was sent is cancelled without waiting for the next one', async () => {
+    const slow = await rig({ heartbeatMs: 600_000 });
+    const puppet = puppetRuntime();
+    const agent = await slow.start({ runtimes: ['puppet'] }, puppet.runtimes);
+    await until(() => slow.gateway.count('heartbeat') === 1 && agent.isRegistered());
+    const task = puppetTask();
+    slow.gateway.grant(task);
+    await until(() => puppet.open.size === 1);
+    slow.gateway.cancel(task.runId);
+    expect(await until(() => slow.gateway.endOf(task.runId))).toMatchObject({ type: 'cancelled' });
+    await slow.close();
+  });
+
   it('whose lease is lost is killed and never reported', async () => {
     const seconds = uniqueSleep();
     const task = shellTask(['sleep', seconds]);
