@@ -98,8 +98,8 @@ describe('docs/cli.md', () => {
     const submit = async (template: string) =>
       (await gateway.api<{ taskId: string }>('POST', '/api/tasks', { template })).body.taskId;
     words.set('TASK', await submit('hello'));
-    words.set('RUNNING', await submit('sleep'));
-    words.set('CANCELLED', await submit('sleep'));
+    words.set('RUNNING', await submit('sleep', { seconds: 600 }));
+    words.set('CANCELLED', await submit('sleep', { seconds: 600 }));
     await gateway.api('POST', '/api/chat/messages', { text: '/run hello' });
     await gateway.api('POST', `/api/tasks/${words.get('CANCELLED')}/cancel`);
     for (const [word, status] of [

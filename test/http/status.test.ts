@@ -41,7 +41,11 @@ test('readyz and metrics answer callers on this machine, others only with the ad
   const authorization = `Bearer ${gateway.gateway.adminToken}`;
   for (const path of ['/readyz', '/metrics']) {
     expect(await statusOf(path, {})).toBe(200);
-    const strangers: Record<string, string>[] = [{ 'x-forwarded-for': '203.0.113.9' }, { forwarded: 'for=203.0.113.9' }, { host: 'rebound.example' }];
+    const strangers: Record<string, string>[] = [
+      { 'x-forwarded-for': '203.0.113.9' },
+      { forwarded: 'for=203.0.113.9' },
+      { host: 'rebound.example' },
+    ];
     for (const headers of strangers) {
       expect(await statusOf(path, headers)).toBe(401);
       expect(await statusOf(path, { ...headers, authorization })).toBe(200);

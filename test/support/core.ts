@@ -149,7 +149,7 @@ export class Core {
   /** Claims and reports the start. */
   async run(agentId = 'a1', more: Partial<Claim> = {}): Promise<Grant> {
     const grant = await this.claim(agentId, more);
-    await this.tell(grant, { type: 'started' });
+    await this.tell(grant, { type: 'started' }, { agentId });
     return grant;
   }
 

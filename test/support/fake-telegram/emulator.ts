@@ -33,14 +33,8 @@ export async function startEmulator(): Promise<Emulator> {
 
 type EmulatorClass = new (config: { port: number; host: string; storage: string; storeTimeout: number }) => Emulator;
 
-/** Its express wants `content-disposition` to be a function; where a newer one is installed for all, it is made callable. */
 function loadEmulator(): EmulatorClass {
-  const require = createRequire(import.meta.url);
-  const fromExpress = createRequire(createRequire(require.resolve('telegram-test-api')).resolve('express'));
-  const disposition: unknown = fromExpress('content-disposition');
-  const cached = fromExpress.cache[fromExpress.resolve('content-disposition')];
-  if (typeof disposition !== 'function' && cached) cached.exports = Object.assign(() => 'attachment', disposition);
-  return require('telegram-test-api') as EmulatorClass;
+  return createRequire(import.meta.url)('telegram-test-api') as EmulatorClass;
 }
 
 async function freePort(): Promise<number> {
