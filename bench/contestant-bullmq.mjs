@@ -31,7 +31,10 @@ await run({
       return RESULT;
     };
     const concurrency = ctx.variant === 'many' ? 1 : knobs.inFlight;
-    const workers = Array.from({ length: ctx.variant === 'many' ? 100 : 1 }, () => new Worker(nameOf(ctx), process, { connection, concurrency }));
+    const workers = Array.from(
+      { length: ctx.variant === 'many' ? 100 : 1 },
+      () => new Worker(nameOf(ctx), process, { connection, concurrency }),
+    );
     for (const worker of workers) {
       worker.on('completed', () => told.completed());
       worker.on('error', (error) => console.error(error.message));

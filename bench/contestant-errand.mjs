@@ -16,7 +16,9 @@ let server;
 let reader;
 
 const submissionOf = (ctx, address) => (args) => ({
-  template: 'bench', args, ...(ctx.variant === 'notified' ? { sessionKey: address.sessionKey } : { notify: 'silent' }),
+  template: 'bench',
+  args,
+  ...(ctx.variant === 'notified' ? { sessionKey: address.sessionKey } : { notify: 'silent' }),
 });
 
 async function submitterOf(ctx) {
@@ -35,7 +37,9 @@ await run({
     const pending = pendingFor(ctx.mode);
     if (pending === 0 && existsSync(dir)) rmSync(dir, { recursive: true });
     mkdirSync(dir, { recursive: true });
-    server = fork(fileURLToPath(new URL('errand-server.mjs', import.meta.url)), [dir], { stdio: ['ignore', 'inherit', 'inherit', 'ipc'] });
+    server = fork(fileURLToPath(new URL('errand-server.mjs', import.meta.url)), [dir], {
+      stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
+    });
     const address = await new Promise((done) => server.once('message', done));
     writeFileSync(join(dir, 'address.json'), JSON.stringify(address), { mode: 0o600 });
     reader = new Database(join(dir, 'errand.db'), { readonly: true });
@@ -43,7 +47,9 @@ await run({
     if (pending > have) {
       const filler = await submitterOf(ctx);
       for (let i = have; i < pending; i += 2_000) {
-        await Promise.all(Array.from({ length: Math.min(2_000, pending - i) }, (_, k) => filler.submit(payload(i + k))));
+        await Promise.all(
+          Array.from({ length: Math.min(2_000, pending - i) }, (_, k) => filler.submit(payload(i + k))),
+        );
       }
       await filler.close();
     }
@@ -65,10 +71,20 @@ await run({
     };
     const agents = agentTokens.slice(0, many ? 100 : 1).map((token, index) => {
       const settings = readAgentSettings({
-        AGENT_GATEWAY_URL: url, AGENT_TOKEN: token, AGENT_ID: `agent-${index}`, AGENT_CONCURRENCY: String(many ? 1 : knobs.inFlight),
-        AGENT_SPOOL_DIR: join(folderOf(ctx), `spool-${index}`), AGENT_LOG_LEVEL: 'warn',
+        AGENT_GATEWAY_URL: url,
+        AGENT_TOKEN: token,
+        AGENT_ID: `agent-${index}`,
+        AGENT_CONCURRENCY: String(many ? 1 : knobs.inFlight),
+        AGENT_SPOOL_DIR: join(folderOf(ctx), `spool-${index}`),
+        AGENT_LOG_LEVEL: 'warn',
       });
-      return createAgent({ settings, clock: systemClock, version: 'bench', log: createLog({ level: 'warn' }), runtimes: new Map([['shell', noop]]) });
+      return createAgent({
+        settings,
+        clock: systemClock,
+        version: 'bench',
+        log: createLog({ level: 'warn' }),
+        runtimes: new Map([['shell', noop]]),
+      });
     });
     await Promise.all(agents.map((agent) => agent.start()));
     return { close: () => Promise.all(agents.map((agent) => agent.stop())) };
@@ -77,7 +93,12 @@ await run({
   countPending: () => reader.prepare("select count(*) as n from task where status = 'queued'").get().n,
   async end() {
     const pending_after = this.countPending();
-    const rows = Object.fromEntries(['task', 'run', 'event', 'flow', 'outbox'].map((table) => [table, reader.prepare(`select count(*) as n from ${table}`).get().n]));
+    const rows = Object.fromEntries(
+      ['task', 'run', 'event', 'flow', 'outbox'].map((table) => [
+        table,
+        reader.prepare(`select count(*) as n from ${table}`).get().n,
+      ]),
+    );
     reader.close();
     server.send('stop');
     return { pending_after, rows, ...(await new Promise((done) => server.once('message', done))) };

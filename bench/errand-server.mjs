@@ -10,7 +10,9 @@ const { touchSessions } = await import('../dist/sessions/sessions.js');
 
 const templates = join(stateDir, 'templates');
 mkdirSync(templates, { recursive: true });
-writeFileSync(join(templates, 'bench.yaml'), `id: bench
+writeFileSync(
+  join(templates, 'bench.yaml'),
+  `id: bench
 title: { en: Bench }
 args:
   i: { type: integer, required: true }
@@ -20,14 +22,21 @@ args:
   prompt: { type: string, required: true }
 command: [node, --version]
 timeout: 10m
-`);
-const settings = readGatewaySettings({ ERRAND_STATE_DIR: stateDir, ERRAND_TEMPLATES_DIR: templates, ERRAND_PORT: '0', ...process.env });
+`,
+);
+const settings = readGatewaySettings({
+  ERRAND_STATE_DIR: stateDir,
+  ERRAND_TEMPLATES_DIR: templates,
+  ERRAND_PORT: '0',
+  ...process.env,
+});
 const gateway = await startGateway({ settings, log: createLog({ level: 'warn' }) });
 const sessionKey = 'agent:main:webchat:direct:bench';
 const route = { channel: 'webchat', account: 'default', chat: 'bench', chatKind: 'direct' };
 await gateway.rooms.store.transact('bench.session', (tx) => touchSessions(tx, [{ sessionKey, route, at: tx.now }]));
 const agentTokens = [];
-for (let i = 0; i < 100; i += 1) agentTokens.push(await gateway.rooms.tokens.issue({ agentId: `agent-${i}`, pools: ['default'], labels: {} }));
+for (let i = 0; i < 100; i += 1)
+  agentTokens.push(await gateway.rooms.tokens.issue({ agentId: `agent-${i}`, pools: ['default'], labels: {} }));
 process.send({ url: gateway.url, token: gateway.adminToken, agentTokens, sessionKey });
 process.on('message', async () => {
   const { rss } = process.memoryUsage();

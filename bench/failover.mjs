@@ -16,14 +16,18 @@ const forever = () => new Promise(() => setInterval(() => undefined, 1e6));
 export async function failover(dir) {
   const entries = [
     ...Object.entries(BULLMQ).map(async ([name, settings]) => [name, await bullmqCase(name, settings)]),
-    ...Object.entries(ERRAND).map(async ([name, env]) => [name, await errandCase(join(dir, name.replaceAll(' ', '-')), env)]),
+    ...Object.entries(ERRAND).map(async ([name, env]) => [
+      name,
+      await errandCase(join(dir, name.replaceAll(' ', '-')), env),
+    ]),
   ];
   return Object.fromEntries(await Promise.all(entries));
 }
 
 function startChild(args) {
   const child = fork(SELF, args, { stdio: ['ignore', 'inherit', 'inherit', 'ipc'] });
-  const heard = (key) => new Promise((done) => child.on('message', (message) => message[key] !== undefined && done(message[key])));
+  const heard = (key) =>
+    new Promise((done) => child.on('message', (message) => message[key] !== undefined && done(message[key])));
   return { child, ready: heard('ready'), started: heard('startedAt') };
 }
 
@@ -56,7 +60,10 @@ async function bullmqCase(name, settings) {
 async function errandCase(dir, env) {
   rmSync(dir, { recursive: true, force: true });
   mkdirSync(dir, { recursive: true });
-  const server = fork(fileURLToPath(new URL('errand-server.mjs', import.meta.url)), [dir], { stdio: ['ignore', 'inherit', 'inherit', 'ipc'], env: { ...process.env, ...env } });
+  const server = fork(fileURLToPath(new URL('errand-server.mjs', import.meta.url)), [dir], {
+    stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
+    env: { ...process.env, ...env },
+  });
   const address = await new Promise((done) => server.once('message', done));
   const agent = (index) => startChild(['errand', dir, address.url, address.agentTokens[index], String(index)]);
   const first = agent(0);
@@ -88,14 +95,26 @@ if (process.send && role === 'bullmq') {
   const { readAgentSettings } = await import('../dist/config/agent.js');
   const { systemClock } = await import('../dist/clock.js');
   const { createLog } = await import('../dist/log.js');
-  const settings = readAgentSettings({ AGENT_GATEWAY_URL: url, AGENT_TOKEN: token, AGENT_ID: `agent-${index}`, AGENT_SPOOL_DIR: join(dir, `spool-${index}`), AGENT_LOG_LEVEL: 'error' });
+  const settings = readAgentSettings({
+    AGENT_GATEWAY_URL: url,
+    AGENT_TOKEN: token,
+    AGENT_ID: `agent-${index}`,
+    AGENT_SPOOL_DIR: join(dir, `spool-${index}`),
+    AGENT_LOG_LEVEL: 'error',
+  });
   const hold = {
     async run() {
       process.send({ startedAt: now() });
       await forever();
     },
   };
-  const agent = createAgent({ settings, clock: systemClock, version: 'bench', log: createLog({ level: 'error' }), runtimes: new Map([['shell', hold]]) });
+  const agent = createAgent({
+    settings,
+    clock: systemClock,
+    version: 'bench',
+    log: createLog({ level: 'error' }),
+    runtimes: new Map([['shell', hold]]),
+  });
   await agent.start();
   while (!agent.isRegistered()) await sleep(20);
   process.send({ ready: true });

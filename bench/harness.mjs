@@ -26,7 +26,13 @@ export const now = () => Number(process.hrtime.bigint()) / 1e6;
 export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 const FILLER = 'A person asked for something, and the answer has to come home whatever happens on the way; '.repeat(4);
 /** About 290 bytes of JSON. */
-export const payload = (i) => ({ i, t: now(), tenant: 'team-7', thread: 'C042/1718000000.1234', prompt: FILLER.slice(0, 200) });
+export const payload = (i) => ({
+  i,
+  t: now(),
+  tenant: 'team-7',
+  thread: 'C042/1718000000.1234',
+  prompt: FILLER.slice(0, 200),
+});
 /** About 200 bytes of JSON. */
 export const RESULT = { ok: true, summary: FILLER.slice(0, 172) };
 
@@ -54,7 +60,9 @@ export async function run(contestant) {
 async function parent(contestant, ctx) {
   await contestant.prepare(ctx);
   const children = ['worker', 'submitter'].map((role) =>
-    fork(fileURLToPath(contestant.url), [ctx.variant, ctx.mode, role], { stdio: ['ignore', 'inherit', 'inherit', 'ipc'] }),
+    fork(fileURLToPath(contestant.url), [ctx.variant, ctx.mode, role], {
+      stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
+    }),
   );
   const heard = {};
   let wake = () => undefined;
@@ -93,15 +101,24 @@ async function parent(contestant, ctx) {
   }
   const start = startsCold(ctx.mode) ? opened : heard.submitter.first;
   const result = {
-    contestant: contestant.name, variant: ctx.variant, mode: ctx.mode, verified, n: target,
+    contestant: contestant.name,
+    variant: ctx.variant,
+    mode: ctx.mode,
+    verified,
+    n: target,
     tasks_per_s: ctx.mode === 'paced' ? null : round2((target * 1000) / (end - start)),
     take_per_s: startsCold(ctx.mode) ? round2((target * 1000) / (heard.worker.last - opened)) : null,
-    start_p50_ms: round2(heard.worker.p50), start_p99_ms: round2(heard.worker.p99),
-    ack_p50_ms: round2(heard.submitter.p50), ack_p99_ms: round2(heard.submitter.p99),
+    start_p50_ms: round2(heard.worker.p50),
+    start_p99_ms: round2(heard.worker.p99),
+    ack_p50_ms: round2(heard.submitter.p50),
+    ack_p99_ms: round2(heard.submitter.p99),
     client_cpu_ms_per_task: round2((heard.worker.cpu + heard.submitter.cpu) / target),
   };
   for (const kid of children) kid.send('stop');
-  await Promise.race([Promise.all(children.map((kid) => new Promise((resolve) => kid.on('exit', resolve)))), sleep(10_000)]);
+  await Promise.race([
+    Promise.all(children.map((kid) => new Promise((resolve) => kid.on('exit', resolve)))),
+    sleep(10_000),
+  ]);
   for (const kid of children) kid.kill('SIGKILL');
   Object.assign(result, await contestant.end?.(ctx));
   console.log(JSON.stringify(result));
@@ -164,7 +181,13 @@ async function work(contestant, ctx) {
       done += count;
       if (done < target || told) return;
       told = true;
-      process.send({ role: 'worker', last: now(), p50: quantile(latencies, 0.5), p99: quantile(latencies, 0.99), cpu: cpuMs() });
+      process.send({
+        role: 'worker',
+        last: now(),
+        p50: quantile(latencies, 0.5),
+        p99: quantile(latencies, 0.99),
+        cpu: cpuMs(),
+      });
       if (startsCold(ctx.mode)) void worker?.close?.();
     },
   });

@@ -25,31 +25,88 @@ const dir = resolve(knobs.dir);
 
 /** [label, script, variant] per section and mode; the first is the peer. */
 const PLANS = {
-  lifecycle: [['lifecycle', [['bullmq', 'bullmq', 'always'], ['silent', 'errand', 'silent'], ['notified', 'errand', 'notified']]]],
-  paced: [['paced', [['bullmq', 'bullmq', 'always'], ['silent', 'errand', 'silent'], ['notified', 'errand', 'notified']]]],
-  agents: [['lifecycle', [['one of 64', 'errand', 'silent'], ['100 of 1', 'errand', 'many'], ['bullmq 100 of 1', 'bullmq', 'many']]]],
+  lifecycle: [
+    [
+      'lifecycle',
+      [
+        ['bullmq', 'bullmq', 'always'],
+        ['silent', 'errand', 'silent'],
+        ['notified', 'errand', 'notified'],
+      ],
+    ],
+  ],
+  paced: [
+    [
+      'paced',
+      [
+        ['bullmq', 'bullmq', 'always'],
+        ['silent', 'errand', 'silent'],
+        ['notified', 'errand', 'notified'],
+      ],
+    ],
+  ],
+  agents: [
+    [
+      'lifecycle',
+      [
+        ['one of 64', 'errand', 'silent'],
+        ['100 of 1', 'errand', 'many'],
+        ['bullmq 100 of 1', 'bullmq', 'many'],
+      ],
+    ],
+  ],
   backlog: [
-    ['shallow', [['bullmq', 'bullmq', 'always'], ['silent', 'errand', 'silent']]],
-    ['backlog', [['bullmq', 'bullmq', 'always'], ['silent', 'errand', 'silent']]],
+    [
+      'shallow',
+      [
+        ['bullmq', 'bullmq', 'always'],
+        ['silent', 'errand', 'silent'],
+      ],
+    ],
+    [
+      'backlog',
+      [
+        ['bullmq', 'bullmq', 'always'],
+        ['silent', 'errand', 'silent'],
+      ],
+    ],
   ],
 };
 
 async function startRedis() {
-  if (spawnSync('redis-server', ['--version']).error) throw new Error('redis-server is not on the PATH: apt-get install redis-server');
+  if (spawnSync('redis-server', ['--version']).error)
+    throw new Error('redis-server is not on the PATH: apt-get install redis-server');
   const folder = resolve(dir, 'redis');
   rmSync(folder, { recursive: true, force: true });
   mkdirSync(folder, { recursive: true });
-  const args = ['--bind', '127.0.0.1', '--port', String(knobs.redisPort), '--dir', folder, '--save', '', '--maxmemory-policy', 'noeviction'];
-  const server = spawn('redis-server', [...args, '--appendonly', 'yes', '--appendfsync', 'always'], { stdio: 'ignore' });
+  const args = [
+    '--bind',
+    '127.0.0.1',
+    '--port',
+    String(knobs.redisPort),
+    '--dir',
+    folder,
+    '--save',
+    '',
+    '--maxmemory-policy',
+    'noeviction',
+  ];
+  const server = spawn('redis-server', [...args, '--appendonly', 'yes', '--appendfsync', 'always'], {
+    stdio: 'ignore',
+  });
   await sleep(500);
-  if (server.exitCode !== null) throw new Error(`redis-server ended with ${server.exitCode}: is port ${knobs.redisPort} in use?`);
+  if (server.exitCode !== null)
+    throw new Error(`redis-server ended with ${server.exitCode}: is port ${knobs.redisPort} in use?`);
   return server;
 }
 
 /** One contestant, one mode: its JSON line. */
 function once([, script, variant], mode) {
   return new Promise((done, fail) => {
-    const child = spawn(process.execPath, [here(`contestant-${script}.mjs`), variant, mode], { stdio: ['ignore', 'pipe', 'inherit'], env: { ...process.env, BENCH_DIR: dir } });
+    const child = spawn(process.execPath, [here(`contestant-${script}.mjs`), variant, mode], {
+      stdio: ['ignore', 'pipe', 'inherit'],
+      env: { ...process.env, BENCH_DIR: dir },
+    });
     let text = '';
     child.stdout.on('data', (chunk) => (text += chunk));
     child.on('close', (code) => {
@@ -69,7 +126,10 @@ async function measure(mode, contestants) {
       const contestant = contestants[(k + round) % contestants.length];
       const row = await once(contestant, mode);
       rows.get(contestant[0]).push(row);
-      const shown = mode === 'paced' ? `${row.start_p50_ms}/${row.start_p99_ms} ms to start` : `${Math.round(row.take_per_s ?? row.tasks_per_s)} tasks/s`;
+      const shown =
+        mode === 'paced'
+          ? `${row.start_p50_ms}/${row.start_p99_ms} ms to start`
+          : `${Math.round(row.take_per_s ?? row.tasks_per_s)} tasks/s`;
       console.error(`${mode} round ${round + 1} ${contestant[0]}: ${shown}`);
     }
   }
@@ -103,15 +163,20 @@ const sections = {
     table('paced', rows, ['start_p50_ms', 'start_p99_ms', 'ack_p50_ms', 'ack_p99_ms']);
     const of = (label, key) => ratio(column(rows, label, key), column(rows, 'bullmq', key));
     return {
-      start_p50: of('silent', 'start_p50_ms'), start_p99: of('silent', 'start_p99_ms'),
-      notified_start_p50: of('notified', 'start_p50_ms'), notified_start_p99: of('notified', 'start_p99_ms'),
+      start_p50: of('silent', 'start_p50_ms'),
+      start_p99: of('silent', 'start_p99_ms'),
+      notified_start_p50: of('notified', 'start_p50_ms'),
+      notified_start_p99: of('notified', 'start_p99_ms'),
     };
   },
   async agents() {
     const rows = await measure(...PLANS.agents[0]);
     table('agents', rows, ['tasks_per_s', 'ack_p50_ms', 'ack_p99_ms']);
     const rate = (label) => column(rows, label, 'tasks_per_s');
-    return { hundred_to_one: ratio(rate('100 of 1'), rate('one of 64')), hundred_to_bullmq_hundred: ratio(rate('100 of 1'), rate('bullmq 100 of 1')) };
+    return {
+      hundred_to_one: ratio(rate('100 of 1'), rate('one of 64')),
+      hundred_to_bullmq_hundred: ratio(rate('100 of 1'), rate('bullmq 100 of 1')),
+    };
   },
   async backlog() {
     const result = {};
@@ -121,7 +186,8 @@ const sections = {
       for (const [label] of contestants) result[`${label}_${mode}`] = column(rows, label, 'take_per_s');
     }
     return {
-      deep_to_shallow: ratio(result.silent_backlog, result.silent_shallow), bullmq_deep_to_shallow: ratio(result.bullmq_backlog, result.bullmq_shallow),
+      deep_to_shallow: ratio(result.silent_backlog, result.silent_shallow),
+      bullmq_deep_to_shallow: ratio(result.bullmq_backlog, result.bullmq_shallow),
       take_to_bullmq: ratio(result.silent_backlog, result.bullmq_backlog),
     };
   },
@@ -139,9 +205,12 @@ mkdirSync(dir, { recursive: true });
 const redis = await startRedis();
 const results = {};
 try {
-  console.log(`Node ${process.version}, ${availableParallelism()} cores, N=${knobs.n}, ${knobs.inFlight} in flight, ${rounds} interleaved rounds, medians (min to max)`);
+  console.log(
+    `Node ${process.version}, ${availableParallelism()} cores, N=${knobs.n}, ${knobs.inFlight} in flight, ${rounds} interleaved rounds, medians (min to max)`,
+  );
   for (const section of wanted) {
-    if (!sections[section]) throw new Error(`there is no section ${section}; there are ${Object.keys(sections).join(', ')}`);
+    if (!sections[section])
+      throw new Error(`there is no section ${section}; there are ${Object.keys(sections).join(', ')}`);
     results[section] = await sections[section]();
     console.log(`\nratios, ${section}: ${JSON.stringify(results[section])}`);
   }

@@ -2,7 +2,6 @@
 import { spawn, spawnSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
-import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
@@ -21,21 +20,24 @@ if (built.status !== 0 || !existsSync(MAIN)) {
 }
 
 // A group of its own: Ctrl-C reaches this script, which then stops it in order; the channel ends it when this script is killed.
-const up = spawn(process.execPath, [MAIN, 'up', '--json'], {
+const up = spawn(process.execPath, [MAIN, 'up'], {
   cwd: ROOT,
-  stdio: ['ignore', 'pipe', 'inherit', 'ipc'],
+  stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
   detached: true,
 });
 const gone = new Promise((resolve) => up.once('exit', (code) => resolve(code ?? 1)));
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.on(signal, () => up.kill('SIGTERM'));
 
-const ready = await Promise.race([firstLine(up.stdout), gone]);
-if (typeof ready !== 'string') {
-  if (ready === 2) console.error('demo: see above; another port: ERRAND_PORT=8788 npm run demo');
-  if (ready === 4) console.error('demo: see above; is a gateway running on this folder already?');
-  process.exit(ready || 1);
+const ready = await Promise.race([new Promise((resolve) => up.once('message', resolve)), gone]);
+if (typeof ready === 'number') {
+  if (ready === 2) console.error('demo: another port: ERRAND_PORT=8788 npm run demo');
+  if (ready === 4)
+    console.error(
+      'demo: a gateway runs on this folder already; another folder: ERRAND_STATE_DIR=./data-demo npm run demo',
+    );
+  process.exit(1);
 }
-const { url, version, login } = JSON.parse(ready);
+const { url, version, login } = ready;
 console.log(`Errand ${version} runs on ${url}: gateway, one local agent, web chat.\n`);
 console.log(`> ${ERRAND}`);
 const failed = await send();
@@ -57,10 +59,4 @@ function send() {
   // A gateway that ends meanwhile, or is stopped, ends the waiting.
   void gone.then(() => child.kill());
   return new Promise((resolve) => child.once('exit', (code) => resolve(code !== 0)));
-}
-
-async function firstLine(stream) {
-  for await (const line of createInterface({ input: stream })) return line;
-  // Ended without a word: its exit code tells.
-  return new Promise(() => undefined);
 }

@@ -14,17 +14,29 @@ export interface IdCodec {
 
 const ALPHABET = '0123456789abcdefghjkmnpqrstvwxyz'; // Crockford's base 32: no i, l, o, u
 const VALUES = new Map([...ALPHABET].map((char, value) => [char, value]));
-for (const [lookalike, char] of [['o', '0'], ['i', '1'], ['l', '1']] as const) VALUES.set(lookalike, VALUES.get(char)!);
+for (const [lookalike, char] of [
+  ['o', '0'],
+  ['i', '1'],
+  ['l', '1'],
+] as const)
+  VALUES.set(lookalike, VALUES.get(char)!);
 const MIN_CHARS = 4;
 const MAX_CHARS = 10; // 50 bits: inside what a JavaScript number holds exactly
 const ROUNDS = 4;
 /** By number of characters: the two factors of 32^chars that the halves are counted in. */
-const RADICES = Array.from({ length: MAX_CHARS + 1 }, (_, chars): [number, number] => [32 ** Math.floor(chars / 2), 32 ** Math.ceil(chars / 2)]);
+const RADICES = Array.from({ length: MAX_CHARS + 1 }, (_, chars): [number, number] => [
+  32 ** Math.floor(chars / 2),
+  32 ** Math.ceil(chars / 2),
+]);
 
 /** @param key any bytes; stored with the database, so that ids keep their text for ever. */
 export function idCodec(key: Buffer): IdCodec {
   const subkeys = Array.from({ length: ROUNDS }, (_, round) =>
-    createHash('sha256').update(key).update(Buffer.from([round])).digest().readUInt32LE(0),
+    createHash('sha256')
+      .update(key)
+      .update(Buffer.from([round]))
+      .digest()
+      .readUInt32LE(0),
   );
   return {
     encode(id) {
@@ -52,7 +64,10 @@ export function randomToken(bytes = 24): string {
 
 /** A code a person can read aloud: `length` characters without look-alikes, from a secure source. */
 export function randomCode(length: number): string {
-  return [...randomBytes(length)].map((byte) => ALPHABET[byte & 31]).join('').toUpperCase();
+  return [...randomBytes(length)]
+    .map((byte) => ALPHABET[byte & 31])
+    .join('')
+    .toUpperCase();
 }
 
 /** What is stored of a secret. */

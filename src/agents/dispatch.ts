@@ -42,7 +42,14 @@ export class Dispatch {
 
   claimOf(instance: AgentInstance, max: number, holding: readonly number[] | null): Claim {
     const { leaseMs } = this.#options;
-    return { agentId: instance.agentId, instanceId: instance.instanceId, queues: this.#queuesOf(instance), max, leaseMs, holding };
+    return {
+      agentId: instance.agentId,
+      instanceId: instance.instanceId,
+      queues: this.#queuesOf(instance),
+      max,
+      leaseMs,
+      holding,
+    };
   }
 
   /** Claims now, without waiting; shares its transaction with whatever else is written in this turn. Nothing once stopped. */
@@ -55,7 +62,12 @@ export class Dispatch {
   async pull(claim: Claim, waitMs: number, gone: AbortSignal): Promise<Grant[]> {
     const grants = await this.take(claim);
     if (grants.length > 0 || waitMs === 0 || gone.aborted || this.#stopped) return grants;
-    return this.#parked.wait((answer) => ({ key: claim.agentId, answer, claim: { ...claim, holding: null } }), waitMs, [], gone);
+    return this.#parked.wait(
+      (answer) => ({ key: claim.agentId, answer, claim: { ...claim, holding: null } }),
+      waitMs,
+      [],
+      gone,
+    );
   }
 
   /** Subscriber, last in order: serves waiting agents in the transaction that queued their task. */
@@ -83,7 +95,10 @@ export class Dispatch {
   async #serve(tx: Tx, wanted: (pull: ParkedPull) => boolean): Promise<void> {
     const pulls = this.#parked.all().filter(wanted);
     if (pulls.length === 0) return;
-    const grants = await claimTasks.run(tx, pulls.map((pull) => pull.claim));
+    const grants = await claimTasks.run(
+      tx,
+      pulls.map((pull) => pull.claim),
+    );
     tx.afterCommit(() => {
       for (const [index, pull] of pulls.entries()) if (grants[index]!.length > 0) pull.answer(grants[index]!);
     });
@@ -96,14 +111,19 @@ export class Dispatch {
     const wait = Math.min(Math.max(at - this.#options.clock.now(), 0), 86_400_000);
     this.#timer = setTimeout(() => {
       this.#timerAt = Number.POSITIVE_INFINITY;
-      this.#options.store.transact('dispatch.due', (tx) => this.serveDue(tx)).catch((error: unknown) => this.#options.log.error('dispatch.failed', { error }));
+      this.#options.store
+        .transact('dispatch.due', (tx) => this.serveDue(tx))
+        .catch((error: unknown) => this.#options.log.error('dispatch.failed', { error }));
     }, wait);
   }
 
   #queuesOf(instance: AgentInstance): string[] {
-    const has = (labels: Readonly<Record<string, string>>) => Object.entries(labels).every(([key, value]) => instance.labels[key] === value);
+    const has = (labels: Readonly<Record<string, string>>) =>
+      Object.entries(labels).every(([key, value]) => instance.labels[key] === value);
     const suffixes = new Set(['', ...this.#options.labelSets().filter(has).map(labelSuffix)]);
     const places = [`@${instance.agentId}`, ...instance.pools];
-    return places.flatMap((place) => instance.runtimes.flatMap((runtime) => [...suffixes].map((suffix) => `${place}/${runtime}${suffix}`)));
+    return places.flatMap((place) =>
+      instance.runtimes.flatMap((runtime) => [...suffixes].map((suffix) => `${place}/${runtime}${suffix}`)),
+    );
   }
 }

@@ -6,7 +6,7 @@ import type { Store } from '../store/store.ts';
 import type { Tx } from '../store/tx.ts';
 import type { Grant } from '../tasks/claim.ts';
 import { pulseRuns, type RunPulse } from '../tasks/heartbeat.ts';
-import { reportRunsVerb, type ReportOutcome, type RunNews, type RunReport } from '../tasks/report.ts';
+import { type ReportOutcome, type RunNews, type RunReport, reportRunsVerb } from '../tasks/report.ts';
 import type { Emit, TaskEvent } from '../tasks/task.ts';
 import type { Dispatch } from './dispatch.ts';
 import { type Parked, ParkingLot } from './parking.ts';
@@ -27,7 +27,9 @@ import type { AgentInstance, AgentRegistry } from './registry.ts';
 import type { AgentIdentity } from './tokens.ts';
 
 /** Turns a grant into what the agent is asked to run; undefined where its template is gone. May throw where it does not fit any more. */
-export type AssignmentOf = (grant: Grant) => Omit<Assignment, 'runId' | 'taskId' | 'attempt' | 'leaseToken' | 'leaseMs'> | undefined;
+export type AssignmentOf = (
+  grant: Grant,
+) => Omit<Assignment, 'runId' | 'taskId' | 'attempt' | 'leaseToken' | 'leaseMs'> | undefined;
 
 export interface AgentGatewayOptions {
   store: Store;
@@ -58,7 +60,11 @@ export class AgentGateway {
     const { registry, leaseMs, heartbeatMs } = this.#options;
     const reports = request.reports ?? [];
     const valid = reports.map((report) => this.#runReport(identity.agentId, report));
-    const outcomes = await registry.register(identity, request, valid.filter((report) => report !== null));
+    const outcomes = await registry.register(
+      identity,
+      request,
+      valid.filter((report) => report !== null),
+    );
     for (const heart of this.#hearts.of(identity.agentId)) heart.answer(null);
     return { ok: true, leaseMs, heartbeatMs, ...this.#versions(), results: this.#results(reports, valid, outcomes) };
   }
@@ -66,7 +72,9 @@ export class AgentGateway {
   async heartbeat(identity: AgentIdentity, request: HeartbeatRequest, gone: AbortSignal): Promise<HeartbeatAnswer> {
     const instance = await this.#instance(identity, request);
     this.#options.registry.contact(instance, request.load);
-    const runs = request.waitMs ? await this.#watch(identity, instance, request, gone) : await this.#pulse(instance, request);
+    const runs = request.waitMs
+      ? await this.#watch(identity, instance, request, gone)
+      : await this.#pulse(instance, request);
     return { ok: true, ...this.#versions(), runs };
   }
 
@@ -86,7 +94,10 @@ export class AgentGateway {
     const valid = request.reports.map((report) => this.#runReport(identity.agentId, report));
     // Both in the same turn: one transaction applies the reports and claims what follows.
     const [outcomes, grants] = await Promise.all([
-      store.write(this.#report, valid.filter((report) => report !== null)),
+      store.write(
+        this.#report,
+        valid.filter((report) => report !== null),
+      ),
       request.next === undefined ? [] : dispatch.take(dispatch.claimOf(instance, request.next, null)),
     ]);
     const results = this.#results(request.reports, valid, outcomes);
@@ -113,7 +124,11 @@ export class AgentGateway {
   }
 
   /** The instance that is given these grants. Replaced meanwhile, it gets nothing, and they go back at once. */
-  async #receiver(identity: AgentIdentity, request: { agentId: string; instanceId: string }, grants: readonly Grant[]): Promise<AgentInstance> {
+  async #receiver(
+    identity: AgentIdentity,
+    request: { agentId: string; instanceId: string },
+    grants: readonly Grant[],
+  ): Promise<AgentInstance> {
     try {
       return await this.#instance(identity, request);
     } catch (error) {
@@ -123,11 +138,19 @@ export class AgentGateway {
   }
 
   /** Answers when there is something to do, at the latest after `waitMs`. */
-  async #watch(identity: AgentIdentity, instance: AgentInstance, request: HeartbeatRequest, gone: AbortSignal): Promise<HeartbeatAnswer['runs']> {
+  async #watch(
+    identity: AgentIdentity,
+    instance: AgentInstance,
+    request: HeartbeatRequest,
+    gone: AbortSignal,
+  ): Promise<HeartbeatAnswer['runs']> {
     const over = new AbortController();
     // Parked before the runs are looked at, so that a cancel of the same moment is not missed.
     const told = this.#hearts.wait(
-      (answer) => ({ key: instance.agentId, answer }), request.waitMs!, null, AbortSignal.any([gone, over.signal]),
+      (answer) => ({ key: instance.agentId, answer }),
+      request.waitMs!,
+      null,
+      AbortSignal.any([gone, over.signal]),
     );
     try {
       const runs = await this.#pulse(instance, request);
@@ -143,7 +166,12 @@ export class AgentGateway {
   async #pulse(instance: AgentInstance, request: HeartbeatRequest): Promise<HeartbeatAnswer['runs']> {
     const { store, ids, leaseMs } = this.#options;
     const pulses = request.activeRuns.map(
-      ({ runId, leaseToken }): RunPulse => ({ agentId: instance.agentId, runId: ids.decode(runId) ?? 0, leaseToken, leaseMs }),
+      ({ runId, leaseToken }): RunPulse => ({
+        agentId: instance.agentId,
+        runId: ids.decode(runId) ?? 0,
+        leaseToken,
+        leaseMs,
+      }),
     );
     const answers = await store.write(pulseRuns, pulses);
     return request.activeRuns.map(({ runId }, index) => ({ runId, action: answers[index]! }));
@@ -158,10 +186,21 @@ export class AgentGateway {
       if (typeof what === 'string') unfit.set(grant, what);
       else {
         const { runId, taskId, attempt, leaseToken } = grant;
-        assignments.push({ runId: ids.encode(runId), taskId: ids.encode(taskId), attempt, leaseToken, leaseMs, ...what });
+        assignments.push({
+          runId: ids.encode(runId),
+          taskId: ids.encode(taskId),
+          attempt,
+          leaseToken,
+          leaseMs,
+          ...what,
+        });
       }
     }
-    await this.#returnGrants(instance.agentId, [...unfit.keys()], (grant) => ({ type: 'failed', errorClass: 'permanent', error: unfit.get(grant)! }));
+    await this.#returnGrants(instance.agentId, [...unfit.keys()], (grant) => ({
+      type: 'failed',
+      errorClass: 'permanent',
+      error: unfit.get(grant)!,
+    }));
     return assignments;
   }
 
@@ -177,19 +216,36 @@ export class AgentGateway {
 
   /** Ends grants that do not reach their agent. */
   async #returnGrants(agentId: string, grants: readonly Grant[], newsFor: (grant: Grant) => RunNews): Promise<void> {
-    const reports = grants.map((grant): RunReport => ({ agentId, runId: grant.runId, leaseToken: grant.leaseToken, seq: -3, news: newsFor(grant) }));
+    if (grants.length === 0) return;
+    const reports = grants.map(
+      (grant): RunReport => ({
+        agentId,
+        runId: grant.runId,
+        leaseToken: grant.leaseToken,
+        seq: -3,
+        news: newsFor(grant),
+      }),
+    );
     await this.#options.store.write(this.#report, reports);
   }
 
   #runReport(agentId: string, report: Report): RunReport | null {
     const runId = this.#options.ids.decode(report.runId);
-    return runId === undefined ? null : { agentId, runId, leaseToken: report.leaseToken, seq: report.seq, news: newsOf(report) };
+    return runId === undefined
+      ? null
+      : { agentId, runId, leaseToken: report.leaseToken, seq: report.seq, news: newsOf(report) };
   }
 
-  #results(reports: readonly Report[], valid: readonly (RunReport | null)[], outcomes: readonly ReportOutcome[]): ReportResult[] {
+  #results(
+    reports: readonly Report[],
+    valid: readonly (RunReport | null)[],
+    outcomes: readonly ReportOutcome[],
+  ): ReportResult[] {
     let next = 0;
     return reports.map(({ runId, seq }, index) =>
-      valid[index] === null ? { runId, seq, result: 'rejected', reason: 'this is no run id' } : { runId, seq, ...outcomes[next++]! },
+      valid[index] === null
+        ? { runId, seq, result: 'rejected', reason: 'this is no run id' }
+        : { runId, seq, ...outcomes[next++]! },
     );
   }
 
@@ -209,7 +265,8 @@ function newsOf(report: Report): RunNews {
 const HEAD_FIELDS = new Set(['runId', 'leaseToken', 'seq', 'at']);
 
 function wellFormed(value: unknown): unknown {
-  if (typeof value === 'string') return value.isWellFormed() && !value.includes('\0') ? value : value.toWellFormed().replaceAll('\0', '');
+  if (typeof value === 'string')
+    return value.isWellFormed() && !value.includes('\0') ? value : value.toWellFormed().replaceAll('\0', '');
   if (Array.isArray(value)) return value.map(wellFormed);
   if (value === null || typeof value !== 'object') return value;
   return Object.fromEntries(Object.entries(value).map(([key, inner]) => [wellFormed(key), wellFormed(inner)]));
@@ -217,5 +274,8 @@ function wellFormed(value: unknown): unknown {
 
 /** @throws AppError when the caller speaks another protocol version, with the versions named. */
 export function checkProtocol(version: unknown): void {
-  if (version !== 1) throw new AppError('invalid_request', `this gateway speaks agent protocol 1, the agent speaks ${String(version)}`, { field: 'protocol' });
+  if (version !== 1)
+    throw new AppError('invalid_request', `this gateway speaks agent protocol 1, the agent speaks ${String(version)}`, {
+      field: 'protocol',
+    });
 }

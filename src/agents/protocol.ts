@@ -7,7 +7,9 @@ import { type ArgValue, ERROR_CLASSES, type ErrorClass } from '../tasks/run-word
  */
 export const PROTOCOL_VERSION = 1;
 
-const agentId = z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/, 'must be 1 to 64 letters, digits, dots, dashes or underscores');
+const agentId = z
+  .string()
+  .regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/, 'must be 1 to 64 letters, digits, dots, dashes or underscores');
 const token = z.string().min(1).max(128);
 const runId = z.string().min(1).max(32);
 const name = z.string().min(1).max(64);
@@ -16,7 +18,14 @@ const text = (max: number) => z.string().max(max);
 export { ERROR_CLASSES, type ErrorClass };
 
 /** Largest texts on the wire, characters. Longer ones are cut by the agent before they are sent. */
-export const WIRE_LIMITS = { summary: 20_000, error: 4_000, message: 500, log: 65_536, output: 32_768, checkpoint: 262_144 } as const;
+export const WIRE_LIMITS = {
+  summary: 20_000,
+  error: 4_000,
+  message: 500,
+  log: 65_536,
+  output: 32_768,
+  checkpoint: 262_144,
+} as const;
 
 const reportHead = {
   runId,
@@ -29,11 +38,27 @@ const reportHead = {
 
 export const reportSchema = z.discriminatedUnion('type', [
   z.object({ ...reportHead, type: z.literal('started') }),
-  z.object({ ...reportHead, type: z.literal('progress'), percent: z.number().min(0).max(100).optional(), message: text(WIRE_LIMITS.message).optional() }),
-  z.object({ ...reportHead, type: z.literal('log'), stream: z.enum(['stdout', 'stderr']), text: text(WIRE_LIMITS.log), offset: z.number().int().nonnegative() }),
+  z.object({
+    ...reportHead,
+    type: z.literal('progress'),
+    percent: z.number().min(0).max(100).optional(),
+    message: text(WIRE_LIMITS.message).optional(),
+  }),
+  z.object({
+    ...reportHead,
+    type: z.literal('log'),
+    stream: z.enum(['stdout', 'stderr']),
+    text: text(WIRE_LIMITS.log),
+    offset: z.number().int().nonnegative(),
+  }),
   z.object({ ...reportHead, type: z.literal('checkpoint'), data: z.json() }),
   z.object({ ...reportHead, type: z.literal('output'), key: name, value: text(WIRE_LIMITS.output) }),
-  z.object({ ...reportHead, type: z.literal('needs_input'), prompt: text(WIRE_LIMITS.error), options: z.array(text(64)).max(10).optional() }),
+  z.object({
+    ...reportHead,
+    type: z.literal('needs_input'),
+    prompt: text(WIRE_LIMITS.error),
+    options: z.array(text(64)).max(10).optional(),
+  }),
   z.object({ ...reportHead, type: z.literal('blocked'), summary: text(WIRE_LIMITS.summary) }),
   z.object({
     ...reportHead,
@@ -82,7 +107,10 @@ export const registerRequestSchema = z.object({
   host: text(255),
   pools: z.array(name).min(1).max(32),
   labels: z.record(name, text(64)),
-  runtimes: z.array(z.string().regex(/^[a-z][a-z0-9-]{0,31}$/)).min(1).max(16),
+  runtimes: z
+    .array(z.string().regex(/^[a-z][a-z0-9-]{0,31}$/))
+    .min(1)
+    .max(16),
   concurrency: z.number().int().min(1).max(1024),
   /** Terminal reports from the spool of an earlier instance; applied before that instance's leases are re-queued (trap 1). */
   reports: z.array(reportSchema).max(1000).optional(),

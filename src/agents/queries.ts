@@ -3,23 +3,40 @@ import { hot } from '../store/dialect.ts';
 import type { AgentTable, AgentTokenTable } from '../store/tables.ts';
 import type { Reader, Tx } from '../store/tx.ts';
 
-export const tokenByHash = hot<{ hash: string }, AgentTokenTable>('agent_token.by_hash', (_d, p) => sql`
-  select * from agent_token where token_hash = ${p.hash} and revoked_at is null`);
+export const tokenByHash = hot<{ hash: string }, AgentTokenTable>(
+  'agent_token.by_hash',
+  (_d, p) => sql`
+  select * from agent_token where token_hash = ${p.hash} and revoked_at is null`,
+);
 
-export const agentById = hot<{ id: string }, AgentTable>('agent.by_id', (_d, p) => sql`select * from agent where agent_id = ${p.id}`);
+export const agentById = hot<{ id: string }, AgentTable>(
+  'agent.by_id',
+  (_d, p) => sql`select * from agent where agent_id = ${p.id}`,
+);
 
-export const touchAgents = hot<{ rows: unknown[][] }>('agent.touch', (d, p) => sql`
+export const touchAgents = hot<{ rows: unknown[][] }>(
+  'agent.touch',
+  (d, p) => sql`
   update agent set last_seen_at = r.at, load = coalesce(r.load, agent.load), offline_at = null
   from ${d.rows(p.rows.param, { id: 'text', instance: 'text', at: 'int', load: 'real' })} as r
-  where agent.agent_id = r.id and ${d.guard('agent.instance_id')} = r.instance and r.at >= agent.last_seen_at`);
+  where agent.agent_id = r.id and ${d.guard('agent.instance_id')} = r.instance and r.at >= agent.last_seen_at`,
+);
 
 /** Agents unheard of since `before` that are not marked yet. */
-export const markOffline = hot<{ before: number; now: number }, { agent_id: string }>('agent.offline', (_d, p) => sql`
-  update agent set offline_at = ${p.now} where offline_at is null and last_seen_at <= ${p.before} returning agent_id`);
+export const markOffline = hot<{ before: number; now: number }, { agent_id: string }>(
+  'agent.offline',
+  (_d, p) => sql`
+  update agent set offline_at = ${p.now} where offline_at is null and last_seen_at <= ${p.before} returning agent_id`,
+);
 
 export async function upsertAgent(tx: Tx, row: AgentTable): Promise<void> {
   const { agent_id: _id, ...changes } = row;
-  await tx.exec(tx.dialect.build.insertInto('agent').values(row).onConflict((conflict) => conflict.column('agent_id').doUpdateSet(changes)));
+  await tx.exec(
+    tx.dialect.build
+      .insertInto('agent')
+      .values(row)
+      .onConflict((conflict) => conflict.column('agent_id').doUpdateSet(changes)),
+  );
 }
 
 export async function listAgents(reader: Reader): Promise<AgentTable[]> {
@@ -31,7 +48,13 @@ export async function insertToken(tx: Tx, row: AgentTokenTable): Promise<void> {
 }
 
 export async function revokeTokens(tx: Tx, agentId: string): Promise<number> {
-  return tx.exec(tx.dialect.build.updateTable('agent_token').set({ revoked_at: tx.now }).where('agent_id', '=', agentId).where('revoked_at', 'is', null));
+  return tx.exec(
+    tx.dialect.build
+      .updateTable('agent_token')
+      .set({ revoked_at: tx.now })
+      .where('agent_id', '=', agentId)
+      .where('revoked_at', 'is', null),
+  );
 }
 
 export async function activeRunCounts(reader: Reader): Promise<{ agent_id: string; count: number }[]> {

@@ -3,7 +3,7 @@ import { AppError } from '../errors.ts';
 import type { Log } from '../log.ts';
 import type { Store } from '../store/store.ts';
 import type { Tx } from '../store/tx.ts';
-import { reportRuns, type ReportOutcome, type RunReport } from '../tasks/report.ts';
+import { type ReportOutcome, type RunReport, reportRuns } from '../tasks/report.ts';
 import { loseOtherInstances } from '../tasks/sweep.ts';
 import type { Emit, TaskEvent } from '../tasks/task.ts';
 import type { RegisterRequest } from './protocol.ts';
@@ -55,7 +55,11 @@ export class AgentRegistry {
    * Makes this instance the valid one, in one transaction: its spooled reports are applied first, then what older instances still
    * hold is re-queued (trap 1).
    */
-  async register(identity: AgentIdentity, request: RegisterRequest, reports: readonly RunReport[]): Promise<ReportOutcome[]> {
+  async register(
+    identity: AgentIdentity,
+    request: RegisterRequest,
+    reports: readonly RunReport[],
+  ): Promise<ReportOutcome[]> {
     if (identity.agentId !== request.agentId) {
       throw new AppError('forbidden', `this token belongs to agent ${identity.agentId}`, { field: 'agentId' });
     }
@@ -83,17 +87,23 @@ export class AgentRegistry {
 
   /** @throws AppError session_replaced for an instance that is not the valid one, conflict for an agent that has not registered. */
   async instance(identity: AgentIdentity, agentId: string, instanceId: string): Promise<AgentInstance> {
-    if (identity.agentId !== agentId) throw new AppError('forbidden', `this token belongs to agent ${identity.agentId}`, { field: 'agentId' });
+    if (identity.agentId !== agentId)
+      throw new AppError('forbidden', `this token belongs to agent ${identity.agentId}`, { field: 'agentId' });
     let instance = this.#instances.get(agentId);
     if (!instance) instance = await this.#load(agentId, identity);
-    if (instance.instanceId !== instanceId) throw new AppError('session_replaced', `agent ${agentId} was registered by another instance`);
+    if (instance.instanceId !== instanceId)
+      throw new AppError('session_replaced', `agent ${agentId} was registered by another instance`);
     return instance;
   }
 
   /** Any call of an agent is a sign of life. Written to its row with the next sweep. */
   contact(instance: AgentInstance, load: number | null): void {
     const known = this.#contacts.get(instance.agentId);
-    this.#contacts.set(instance.agentId, { instanceId: instance.instanceId, at: this.#options.clock.now(), load: load ?? known?.load ?? null });
+    this.#contacts.set(instance.agentId, {
+      instanceId: instance.instanceId,
+      at: this.#options.clock.now(),
+      load: load ?? known?.load ?? null,
+    });
   }
 
   /** Writes the contacts and marks who has gone offline; answers their ids. */
@@ -102,7 +112,8 @@ export class AgentRegistry {
     const rows = written.map(([agentId, contact]) => [agentId, contact.instanceId, contact.at, contact.load]);
     if (rows.length > 0) await tx.run(touchAgents, { rows });
     tx.afterCommit(() => {
-      for (const [agentId, contact] of written) if (this.#contacts.get(agentId) === contact) this.#contacts.delete(agentId);
+      for (const [agentId, contact] of written)
+        if (this.#contacts.get(agentId) === contact) this.#contacts.delete(agentId);
     });
     const gone = await tx.all(markOffline, { before: tx.now - this.#options.offlineMs, now: tx.now });
     return gone.map((row) => row.agent_id);

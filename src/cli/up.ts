@@ -63,5 +63,8 @@ async function announce(context: Context, gateway: Gateway, log: Log): Promise<v
   tell(context, `errand ${VERSION} listens on ${gateway.url}`);
   tell(context, `Web chat, a link that works once and for 10 minutes:\n  ${login.url}`);
   tell(context, 'Ctrl-C stops.');
-  if (context.json) context.io.out(`${JSON.stringify({ url: gateway.url, version: VERSION, login })}\n`);
+  const told = { url: gateway.url, version: VERSION, login };
+  if (context.json) context.io.out(`${JSON.stringify(told)}\n`);
+  // Whoever started us with a channel (the demo) learns it without reading our words.
+  process.send?.(told);
 }

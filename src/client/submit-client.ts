@@ -70,7 +70,8 @@ export class SubmitClient {
       for (const [index, item] of batch.entries()) item.resolve(answers[index]!);
     } catch (error) {
       // A batch is all or nothing: after a refusal each goes alone, so that only the bad one fails.
-      if (batch.length > 1 && error instanceof AppError && error.status < 500) for (const item of batch) await this.#settle([item]);
+      if (batch.length > 1 && error instanceof AppError && error.status < 500)
+        for (const item of batch) await this.#settle([item]);
       else for (const item of batch) item.reject(error);
     }
   }
@@ -80,7 +81,12 @@ export class SubmitClient {
     const body = JSON.stringify(single ? submissions[0] : submissions);
     const path = single ? '/api/tasks' : '/api/tasks/batch';
     const { statusCode, text } = await this.#call(path, body);
-    const answer = JSON.parse(text) as Submitted & { tasks: Submitted[]; code?: string; detail?: string; field?: string };
+    const answer = JSON.parse(text) as Submitted & {
+      tasks: Submitted[];
+      code?: string;
+      detail?: string;
+      field?: string;
+    };
     if (statusCode >= 400) throw refusal(answer);
     return single ? [answer] : answer.tasks;
   }
@@ -90,7 +96,9 @@ export class SubmitClient {
       const response = await this.#pool.request({ method: 'POST', path, headers: this.#headers, body });
       return { statusCode: response.statusCode, text: await response.body.text() };
     } catch (error) {
-      throw new AppError('unreachable', 'the gateway did not answer; the tasks may or may not have been created', { cause: error });
+      throw new AppError('unreachable', 'the gateway did not answer; the tasks may or may not have been created', {
+        cause: error,
+      });
     }
   }
 }

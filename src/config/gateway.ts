@@ -1,6 +1,6 @@
 import { isAbsolute, join, resolve } from 'node:path';
 import { z } from 'zod';
-import { type Environment, readSettings, setting, SettingsError } from './settings.ts';
+import { type Environment, readSettings, SettingsError, setting } from './settings.ts';
 
 /** Everything the gateway is told from outside; read once, frozen. */
 export interface GatewaySettings {
@@ -65,23 +65,42 @@ const SHAPE = {
   ERRAND_OFFLINE_MS: setting.integer(1_000, 86_400_000).default(90_000),
   ERRAND_CANCEL_GRACE_MS: setting.integer(1_000, 3_600_000).default(30_000),
   ERRAND_LOG_LEVEL: setting.oneOf(['debug', 'info', 'warn', 'error', 'silent']).default('info'),
-  TELEGRAM_BOT_TOKEN: z.string().regex(/^\d+:[A-Za-z0-9_-]{3,}$/, 'must look like 123456:ABC-…, as BotFather gives it').optional(),
+  TELEGRAM_BOT_TOKEN: z
+    .string()
+    .regex(/^\d+:[A-Za-z0-9_-]{3,}$/, 'must look like 123456:ABC-…, as BotFather gives it')
+    .optional(),
   TELEGRAM_API_ROOT: setting.url().default('https://api.telegram.org'),
   TELEGRAM_MODE: setting.oneOf(['polling', 'webhook']).default('polling'),
-  TELEGRAM_WEBHOOK_SECRET: z.string().regex(/^[A-Za-z0-9_-]{16,256}$/, 'must be 16 to 256 letters, digits, _ or -').optional(),
+  TELEGRAM_WEBHOOK_SECRET: z
+    .string()
+    .regex(/^[A-Za-z0-9_-]{16,256}$/, 'must be 16 to 256 letters, digits, _ or -')
+    .optional(),
   WECOM_CORP_ID: setting.text(64).optional(),
-  WECOM_AGENT_ID: z.string().regex(/^\d{1,16}$/, 'must be a number').optional(),
+  WECOM_AGENT_ID: z
+    .string()
+    .regex(/^\d{1,16}$/, 'must be a number')
+    .optional(),
   WECOM_SECRET: setting.text(128).optional(),
   WECOM_TOKEN: setting.text(64).optional(),
-  WECOM_ENCODING_AES_KEY: z.string().regex(/^[A-Za-z0-9]{43}$/, 'must be exactly 43 letters and digits').optional(),
+  WECOM_ENCODING_AES_KEY: z
+    .string()
+    .regex(/^[A-Za-z0-9]{43}$/, 'must be exactly 43 letters and digits')
+    .optional(),
   WECOM_API_ROOT: setting.url().default('https://qyapi.weixin.qq.com'),
   WECOM_TIMESTAMP_WINDOW: z.union([z.literal('off'), setting.duration()]).default(600_000),
 };
 
 /** In the contract but built by a later release: refused rather than ignored in silence. */
 const LATER = [
-  'ERRAND_DATABASE_URL', 'ERRAND_REDIS_URL', 'ERRAND_WORKFLOWS_DIR', 'ERRAND_RETENTION_DAYS', 'ERRAND_ALERT_SESSIONS', 'ERRAND_CHANNELS_FILE',
-  'WECOM_BOT_TOKEN', 'WECOM_BOT_ENCODING_AES_KEY', 'WECOM_ROBOT_KEYS',
+  'ERRAND_DATABASE_URL',
+  'ERRAND_REDIS_URL',
+  'ERRAND_WORKFLOWS_DIR',
+  'ERRAND_RETENTION_DAYS',
+  'ERRAND_ALERT_SESSIONS',
+  'ERRAND_CHANNELS_FILE',
+  'WECOM_BOT_TOKEN',
+  'WECOM_BOT_ENCODING_AES_KEY',
+  'WECOM_ROBOT_KEYS',
 ];
 
 /** Read by the command line client, not by the gateway. */
@@ -89,7 +108,10 @@ const CLIENT = ['ERRAND_URL', 'ERRAND_TOKEN'];
 
 /** @throws SettingsError naming every wrong or unknown variable at once. */
 export function readGatewaySettings(env: Environment, cwd = process.cwd()): GatewaySettings {
-  const problems = LATER.filter((name) => env[name]?.trim()).map((name) => ({ name, message: 'is not available yet in this version' }));
+  const problems = LATER.filter((name) => env[name]?.trim()).map((name) => ({
+    name,
+    message: 'is not available yet in this version',
+  }));
   const watched = ['ERRAND_', 'TELEGRAM_', 'WECOM_'];
   let values: ReturnType<typeof parse>;
   try {
@@ -108,20 +130,32 @@ function parse(env: Environment, watched: readonly string[]) {
 }
 type Values = ReturnType<typeof parse>;
 
-const WECOM_NAMES = ['WECOM_CORP_ID', 'WECOM_AGENT_ID', 'WECOM_SECRET', 'WECOM_TOKEN', 'WECOM_ENCODING_AES_KEY'] as const;
+const WECOM_NAMES = [
+  'WECOM_CORP_ID',
+  'WECOM_AGENT_ID',
+  'WECOM_SECRET',
+  'WECOM_TOKEN',
+  'WECOM_ENCODING_AES_KEY',
+] as const;
 
 /** Settings that only make sense together. */
 function incomplete(values: Values): { name: string; message: string }[] {
   const problems: { name: string; message: string }[] = [];
   if (WECOM_NAMES.some((name) => values[name])) {
-    for (const name of WECOM_NAMES) if (!values[name]) problems.push({ name, message: `is missing; WeCom needs all of ${WECOM_NAMES.join(', ')}` });
+    for (const name of WECOM_NAMES)
+      if (!values[name]) problems.push({ name, message: `is missing; WeCom needs all of ${WECOM_NAMES.join(', ')}` });
   }
   if (values.TELEGRAM_MODE === 'webhook' && values.TELEGRAM_BOT_TOKEN) {
-    if (!values.TELEGRAM_WEBHOOK_SECRET) problems.push({ name: 'TELEGRAM_WEBHOOK_SECRET', message: 'is missing; TELEGRAM_MODE=webhook needs it' });
-    if (!values.ERRAND_PUBLIC_URL) problems.push({ name: 'ERRAND_PUBLIC_URL', message: 'is missing; TELEGRAM_MODE=webhook needs it' });
+    if (!values.TELEGRAM_WEBHOOK_SECRET)
+      problems.push({ name: 'TELEGRAM_WEBHOOK_SECRET', message: 'is missing; TELEGRAM_MODE=webhook needs it' });
+    if (!values.ERRAND_PUBLIC_URL)
+      problems.push({ name: 'ERRAND_PUBLIC_URL', message: 'is missing; TELEGRAM_MODE=webhook needs it' });
   }
   if (values.ERRAND_HEARTBEAT_MS >= values.ERRAND_LEASE_MS) {
-    problems.push({ name: 'ERRAND_HEARTBEAT_MS', message: 'must be shorter than ERRAND_LEASE_MS, or every lease is lost' });
+    problems.push({
+      name: 'ERRAND_HEARTBEAT_MS',
+      message: 'must be shorter than ERRAND_LEASE_MS, or every lease is lost',
+    });
   }
   return problems;
 }

@@ -22,9 +22,20 @@ export type Environment = Readonly<Record<string, string | undefined>>;
 
 /** Variables that a run's program gets (contract, section 3); never taken for settings, though they share the prefix. */
 const RUN_VARIABLES = new Set([
-  'ERRAND_OUTPUT', 'ERRAND_PROGRESS', 'ERRAND_CHECKPOINT_IN', 'ERRAND_CHECKPOINT_OUT', 'ERRAND_SUMMARY', 'ERRAND_ARTIFACTS',
-  'ERRAND_TASK_ID', 'ERRAND_RUN_ID', 'ERRAND_ATTEMPT', 'ERRAND_IDEMPOTENCY_KEY', 'ERRAND_ARGS_JSON', 'ERRAND_RETRY_AFTER',
-  'ERRAND_QUESTION', 'ERRAND_ANSWER',
+  'ERRAND_OUTPUT',
+  'ERRAND_PROGRESS',
+  'ERRAND_CHECKPOINT_IN',
+  'ERRAND_CHECKPOINT_OUT',
+  'ERRAND_SUMMARY',
+  'ERRAND_ARTIFACTS',
+  'ERRAND_TASK_ID',
+  'ERRAND_RUN_ID',
+  'ERRAND_ATTEMPT',
+  'ERRAND_IDEMPOTENCY_KEY',
+  'ERRAND_ARGS_JSON',
+  'ERRAND_RETRY_AFTER',
+  'ERRAND_QUESTION',
+  'ERRAND_ANSWER',
 ]);
 const isRunVariable = (name: string) => RUN_VARIABLES.has(name) || name.startsWith('ERRAND_ARG_');
 
@@ -56,9 +67,16 @@ export function readSettings<S extends z.ZodRawShape>(
   return parsed.data;
 }
 
-function unknownNames(env: Environment, names: readonly string[], watched: readonly string[], known: readonly (string | RegExp)[]): SettingProblem[] {
+function unknownNames(
+  env: Environment,
+  names: readonly string[],
+  watched: readonly string[],
+  known: readonly (string | RegExp)[],
+): SettingProblem[] {
   const isKnown = (name: string) =>
-    names.includes(name) || isRunVariable(name) || known.some((item) => (typeof item === 'string' ? item === name : item.test(name)));
+    names.includes(name) ||
+    isRunVariable(name) ||
+    known.some((item) => (typeof item === 'string' ? item === name : item.test(name)));
   return Object.keys(env)
     .filter((name) => watched.some((prefix) => name.startsWith(prefix)) && !isKnown(name))
     .sort()
@@ -66,7 +84,9 @@ function unknownNames(env: Environment, names: readonly string[], watched: reado
 }
 
 function suggestion(name: string, names: readonly string[]): string {
-  const best = names.map((candidate) => ({ candidate, far: distance(name, candidate) })).sort((a, b) => a.far - b.far)[0];
+  const best = names
+    .map((candidate) => ({ candidate, far: distance(name, candidate) }))
+    .sort((a, b) => a.far - b.far)[0];
   return best && best.far <= Math.max(2, name.length / 4) ? `; did you mean ${best.candidate}?` : '';
 }
 
@@ -120,6 +140,13 @@ export const setting = {
       if (ms === undefined) context.addIssue({ code: 'custom', message: 'must be a duration such as 30s, 10m or 1d' });
       return ms ?? 0;
     }),
-  list: () => z.string().transform((value) => value.split(',').map((item) => item.trim()).filter((item) => item !== '')),
-  oneOf: <const T extends readonly [string, ...string[]]>(values: T) => z.enum(values, `must be one of ${values.join(', ')}`),
+  list: () =>
+    z.string().transform((value) =>
+      value
+        .split(',')
+        .map((item) => item.trim())
+        .filter((item) => item !== ''),
+    ),
+  oneOf: <const T extends readonly [string, ...string[]]>(values: T) =>
+    z.enum(values, `must be one of ${values.join(', ')}`),
 };

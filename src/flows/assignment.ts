@@ -18,7 +18,8 @@ export function assignmentOf(templates: Pick<TemplateRegistry, 'get'>, ids: IdCo
     timeoutMs: task.timeout_ms,
     limits: { outputBytes: template.outputBytes },
     // The same for every attempt, so that a program can hand it to whatever must not happen twice.
-    idempotencyKey: task.idempotency === null ? `task:${ids.encode(task.id)}` : (JSON.parse(task.idempotency) as string[])[2]!,
+    idempotencyKey:
+      task.idempotency === null ? `task:${ids.encode(task.id)}` : (JSON.parse(task.idempotency) as string[])[2]!,
     ...(task.checkpoint === null ? {} : { checkpoint: JSON.parse(task.checkpoint) as unknown }),
   };
 }

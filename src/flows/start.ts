@@ -25,8 +25,15 @@ export async function startFlows(tx: Tx, seeds: readonly FlowSeed[], emit: Emit<
   const homeless = await withoutSession(tx, seeds);
   const chosen = homeless.size === 0 ? seeds : seeds.filter((seed) => !homeless.has(seed));
   const byTask = new Map(chosen.map((seed) => [seed.task, seed]));
-  const created = await createTasks(tx, chosen.map((seed) => seed.task), emit, (inner, tasks) =>
-    insertFlowsFor(inner, tasks.map((task) => byTask.get(task)!)),
+  const created = await createTasks(
+    tx,
+    chosen.map((seed) => seed.task),
+    emit,
+    (inner, tasks) =>
+      insertFlowsFor(
+        inner,
+        tasks.map((task) => byTask.get(task)!),
+      ),
   );
   if (homeless.size === 0) return created;
   let next = 0;
@@ -35,10 +42,14 @@ export async function startFlows(tx: Tx, seeds: readonly FlowSeed[], emit: Emit<
 
 /** Seeds that name a conversation nobody knows and bring no route of their own. */
 async function withoutSession(tx: Tx, seeds: readonly FlowSeed[]): Promise<Set<FlowSeed>> {
-  const asked = seeds.filter((seed) => seed.task.sessionKey !== null && seed.task.flowId === null && seed.route === null);
+  const asked = seeds.filter(
+    (seed) => seed.task.sessionKey !== null && seed.task.flowId === null && seed.route === null,
+  );
   if (asked.length === 0) return new Set();
   const keys = [...new Set(asked.map((seed) => seed.task.sessionKey!))];
-  const known = new Set((await tx.all(knownSessions, { rows: keys.map((key) => [key]) })).map((row) => row.session_key));
+  const known = new Set(
+    (await tx.all(knownSessions, { rows: keys.map((key) => [key]) })).map((row) => row.session_key),
+  );
   return new Set(asked.filter((seed) => !known.has(seed.task.sessionKey!)));
 }
 

@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import type { Clock } from '../clock.ts';
+import { durationMs } from '../config/settings.ts';
 import { AppError } from '../errors.ts';
 import type { IdCodec } from '../ids.ts';
 import type { Store } from '../store/store.ts';
@@ -9,7 +10,6 @@ import { checkArgs } from './args.ts';
 import { toNewTask } from './spec.ts';
 import { type FlowSeed, type StartAnswer, startFlows, startFlowsVerb } from './start.ts';
 import type { TemplateRegistry } from './templates.ts';
-import { durationMs } from '../config/settings.ts';
 
 const YEAR_MS = 31_536_000_000;
 const duration = z.union([z.number().int(), z.string()]).refine((value) => {
@@ -26,8 +26,14 @@ export const submissionSchema = z.strictObject({
   runAt: z.number().int().min(0).max(8_640_000_000_000_000).optional(),
   ttl: duration.optional(),
   timeout: duration.optional(),
-  pool: z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/, 'must be a pool name').optional(),
-  agent: z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/, 'must be an agent id').optional(),
+  pool: z
+    .string()
+    .regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/, 'must be a pool name')
+    .optional(),
+  agent: z
+    .string()
+    .regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/, 'must be an agent id')
+    .optional(),
   notify: z.enum(NOTIFY_POLICIES).optional(),
   sessionKey: z.string().min(1).max(256).optional(),
   label: z.string().min(1).max(200).optional(),
@@ -87,7 +93,9 @@ export class Submitter {
   #seed(submission: Submission, place: string): FlowSeed {
     const template = this.#options.templates.get(submission.template);
     if (!template) {
-      throw new AppError('invalid_request', `there is no template ${JSON.stringify(submission.template)}`, { field: `${place}template` });
+      throw new AppError('invalid_request', `there is no template ${JSON.stringify(submission.template)}`, {
+        field: `${place}template`,
+      });
     }
     const { clock, timeZone } = this.#options;
     const args = checkArgs(template, submission.args, { now: clock.now(), timeZone });
@@ -110,10 +118,18 @@ export class Submitter {
   #submitted(answer: StartAnswer, place: string): Submitted {
     const { ids } = this.#options;
     if (answer.result === 'no_session') {
-      throw new AppError('invalid_request', 'nobody has spoken in that conversation yet, so there is nowhere to report to', { field: `${place}sessionKey` });
+      throw new AppError(
+        'invalid_request',
+        'nobody has spoken in that conversation yet, so there is nowhere to report to',
+        { field: `${place}sessionKey` },
+      );
     }
     if (answer.result === 'conflict') {
-      throw new AppError('idempotency_conflict', `this idempotency key was used with other arguments by task ${ids.encode(answer.id)}`, { field: `${place}idempotencyKey` });
+      throw new AppError(
+        'idempotency_conflict',
+        `this idempotency key was used with other arguments by task ${ids.encode(answer.id)}`,
+        { field: `${place}idempotencyKey` },
+      );
     }
     return {
       taskId: ids.encode(answer.id),

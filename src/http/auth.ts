@@ -1,7 +1,6 @@
-import { readFileSync } from 'node:fs';
+import { closeSync, fsyncSync, mkdirSync, openSync, readFileSync, writeSync } from 'node:fs';
 import type { IncomingHttpHeaders } from 'node:http';
 import { join } from 'node:path';
-import { closeSync, fsyncSync, mkdirSync, openSync, writeSync } from 'node:fs';
 import { AppError } from '../errors.ts';
 import { randomToken, sameSecret } from '../ids.ts';
 
@@ -26,7 +25,8 @@ export class AdminAuth {
 
   /** @throws AppError unauthorized */
   check(headers: IncomingHttpHeaders): void {
-    if (!this.allows(headers)) throw new AppError('unauthorized', 'the admin token is needed: Authorization: Bearer <token>');
+    if (!this.allows(headers))
+      throw new AppError('unauthorized', 'the admin token is needed: Authorization: Bearer <token>');
   }
 }
 
@@ -47,6 +47,10 @@ export function adminToken(stateDir: string, configured: string | undefined): st
     if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
   }
   const token = readFileSync(path, 'utf8').trim();
-  if (token.length < 16) throw new AppError('invalid_config', `${path} holds no token of at least 16 characters; remove the file to get a new one`);
+  if (token.length < 16)
+    throw new AppError(
+      'invalid_config',
+      `${path} holds no token of at least 16 characters; remove the file to get a new one`,
+    );
   return token;
 }

@@ -1,6 +1,11 @@
 import { z } from 'zod';
 import type { AgentGateway } from '../agents/gateway.ts';
-import { heartbeatRequestSchema, pullRequestSchema, registerRequestSchema, reportRequestSchema } from '../agents/protocol.ts';
+import {
+  heartbeatRequestSchema,
+  pullRequestSchema,
+  registerRequestSchema,
+  reportRequestSchema,
+} from '../agents/protocol.ts';
 import type { AgentTokens } from '../agents/tokens.ts';
 import { type Submitter, submissionSchema } from '../flows/submit.ts';
 import { type AdminAuth, bearerOf } from './auth.ts';
@@ -19,35 +24,69 @@ const BATCH_LIMIT = 1_000;
 
 /** Submitting tasks and the agent protocol; everything else is an ordinary route. */
 export function hotRoutes({ admin, tokens, gateway, submitter }: HotRouteOptions): ReadonlyMap<string, HotRoute> {
-  const asAdmin = { authorize: async (request: { headers: Parameters<AdminAuth['check']>[0] }) => admin.check(request.headers) };
-  const asAgent = { authorize: (request: { headers: Parameters<typeof bearerOf>[0] }) => tokens.identify(bearerOf(request.headers)) };
+  const asAdmin = {
+    authorize: async (request: { headers: Parameters<AdminAuth['check']>[0] }) => admin.check(request.headers),
+  };
+  const asAgent = {
+    authorize: (request: { headers: Parameters<typeof bearerOf>[0] }) => tokens.identify(bearerOf(request.headers)),
+  };
   return new Map<string, HotRoute>([
-    ['POST /api/tasks', hotRoute({
-      ...asAdmin, bodyLimit: MIB, schema: submissionSchema,
-      answer: async (_identity, body) => {
-        const task = await submitter.submit(body);
-        return { status: task.idempotent ? 200 : 201, body: task };
-      },
-    })],
-    ['POST /api/tasks/batch', hotRoute({
-      ...asAdmin, bodyLimit: 8 * MIB, schema: z.array(submissionSchema).min(1).max(BATCH_LIMIT),
-      answer: async (_identity, body) => ({ status: 201, body: { tasks: await submitter.submitAll(body) } }),
-    })],
-    ['POST /api/agent/register', hotRoute({
-      ...asAgent, bodyLimit: 32 * MIB, schema: registerRequestSchema,
-      answer: async (identity, body) => ({ status: 200, body: await gateway.register(identity, body) }),
-    })],
-    ['POST /api/agent/heartbeat', hotRoute({
-      ...asAgent, bodyLimit: MIB, schema: heartbeatRequestSchema,
-      answer: async (identity, body, gone) => ({ status: 200, body: await gateway.heartbeat(identity, body, gone) }),
-    })],
-    ['POST /api/agent/pull', hotRoute({
-      ...asAgent, bodyLimit: MIB, schema: pullRequestSchema,
-      answer: async (identity, body, gone) => ({ status: 200, body: await gateway.pull(identity, body, gone) }),
-    })],
-    ['POST /api/agent/report', hotRoute({
-      ...asAgent, bodyLimit: 32 * MIB, schema: reportRequestSchema,
-      answer: async (identity, body) => ({ status: 200, body: await gateway.report(identity, body) }),
-    })],
+    [
+      'POST /api/tasks',
+      hotRoute({
+        ...asAdmin,
+        bodyLimit: MIB,
+        schema: submissionSchema,
+        answer: async (_identity, body) => {
+          const task = await submitter.submit(body);
+          return { status: task.idempotent ? 200 : 201, body: task };
+        },
+      }),
+    ],
+    [
+      'POST /api/tasks/batch',
+      hotRoute({
+        ...asAdmin,
+        bodyLimit: 8 * MIB,
+        schema: z.array(submissionSchema).min(1).max(BATCH_LIMIT),
+        answer: async (_identity, body) => ({ status: 201, body: { tasks: await submitter.submitAll(body) } }),
+      }),
+    ],
+    [
+      'POST /api/agent/register',
+      hotRoute({
+        ...asAgent,
+        bodyLimit: 32 * MIB,
+        schema: registerRequestSchema,
+        answer: async (identity, body) => ({ status: 200, body: await gateway.register(identity, body) }),
+      }),
+    ],
+    [
+      'POST /api/agent/heartbeat',
+      hotRoute({
+        ...asAgent,
+        bodyLimit: MIB,
+        schema: heartbeatRequestSchema,
+        answer: async (identity, body, gone) => ({ status: 200, body: await gateway.heartbeat(identity, body, gone) }),
+      }),
+    ],
+    [
+      'POST /api/agent/pull',
+      hotRoute({
+        ...asAgent,
+        bodyLimit: MIB,
+        schema: pullRequestSchema,
+        answer: async (identity, body, gone) => ({ status: 200, body: await gateway.pull(identity, body, gone) }),
+      }),
+    ],
+    [
+      'POST /api/agent/report',
+      hotRoute({
+        ...asAgent,
+        bodyLimit: 32 * MIB,
+        schema: reportRequestSchema,
+        answer: async (identity, body) => ({ status: 200, body: await gateway.report(identity, body) }),
+      }),
+    ],
   ]);
 }

@@ -38,12 +38,18 @@ export function parseWith<B>(schema: z.ZodType<B>, body: unknown): B {
   if (parsed.success) return parsed.data;
   const issue = parsed.error.issues[0]!;
   const field = fieldPath(issue.path);
-  throw new AppError('invalid_request', field === '' ? issue.message : `${field}: ${issue.message}`, { field: field || 'body' });
+  throw new AppError('invalid_request', field === '' ? issue.message : `${field}: ${issue.message}`, {
+    field: field || 'body',
+  });
 }
 
 /** `[3].args.room` */
 export function fieldPath(path: readonly PropertyKey[]): string {
-  return path.reduce<string>((text, part) => (typeof part === 'number' ? `${text}[${part}]` : text === '' ? String(part) : `${text}.${String(part)}`), '');
+  return path.reduce<string>(
+    (text, part) =>
+      typeof part === 'number' ? `${text}[${part}]` : text === '' ? String(part) : `${text}.${String(part)}`,
+    '',
+  );
 }
 
 export class HotRoutes {

@@ -31,6 +31,10 @@ export function toAppError(error: unknown, log: Log): AppError {
     return error;
   }
   const id = randomCode(8);
-  log.error('http.internal', { id, error: error instanceof Error ? error : messageOf(error), stack: error instanceof Error ? error.stack : undefined });
+  log.error('http.internal', {
+    id,
+    error: error instanceof Error ? error : messageOf(error),
+    stack: error instanceof Error ? error.stack : undefined,
+  });
   return new AppError('internal', `something went wrong here; the log has it under ${id}`);
 }

@@ -36,19 +36,28 @@ export async function startHttpServer(options: HttpServerOptions): Promise<HttpS
     bodyLimit: BODY_LIMIT,
     forceCloseConnections: true,
     serverFactory: (route) =>
-      createServer({ keepAliveTimeout: 75_000, requestTimeout: 120_000 }, (request: IncomingMessage, response: ServerResponse) => {
-        if (!hot.serve(request, response)) route(request, response);
-      }),
+      createServer(
+        { keepAliveTimeout: 75_000, requestTimeout: 120_000 },
+        (request: IncomingMessage, response: ServerResponse) => {
+          if (!hot.serve(request, response)) route(request, response);
+        },
+      ),
   });
   app.setValidatorCompiler(validatorCompiler);
   app.setSerializerCompiler(serializerCompiler);
   app.setErrorHandler((error: FastifyError, _request, reply) => {
     const known = frameworkError(error) ?? toAppError(error, log);
-    return reply.code(known.status).type('application/problem+json').send(JSON.stringify(problemOf(known)));
+    return reply
+      .code(known.status)
+      .type('application/problem+json')
+      .send(JSON.stringify(problemOf(known)));
   });
   app.setNotFoundHandler((request, reply) => {
     const error = new AppError('not_found', `there is no ${request.method} ${request.url.split('?')[0]}`);
-    return reply.code(404).type('application/problem+json').send(JSON.stringify(problemOf(error)));
+    return reply
+      .code(404)
+      .type('application/problem+json')
+      .send(JSON.stringify(problemOf(error)));
   });
   await app.register(async (scope) => addDoors(scope, options.doors));
   await options.routes(app);
@@ -62,9 +71,16 @@ async function listen(app: FastifyInstance, { host, port }: HttpServerOptions): 
     await app.listen({ host, port });
   } catch (error) {
     const code = (error as NodeJS.ErrnoException).code;
-    if (code === 'EADDRINUSE') throw new AppError('invalid_config', `ERRAND_PORT: port ${port} on ${host} is in use`, { field: 'ERRAND_PORT', cause: error });
+    if (code === 'EADDRINUSE')
+      throw new AppError('invalid_config', `ERRAND_PORT: port ${port} on ${host} is in use`, {
+        field: 'ERRAND_PORT',
+        cause: error,
+      });
     if (code === 'EADDRNOTAVAIL' || code === 'ENOTFOUND' || code === 'EACCES') {
-      throw new AppError('invalid_config', `ERRAND_HOST: cannot listen on ${host}:${port} (${code})`, { field: 'ERRAND_HOST', cause: error });
+      throw new AppError('invalid_config', `ERRAND_HOST: cannot listen on ${host}:${port} (${code})`, {
+        field: 'ERRAND_HOST',
+        cause: error,
+      });
     }
     throw error;
   }
@@ -79,7 +95,8 @@ async function stop(app: FastifyInstance, hot: HotRoutes, graceMs: number): Prom
 
 /** What the framework refuses by itself, in our words. */
 function frameworkError(error: FastifyError): AppError | undefined {
-  if (error.code === 'FST_ERR_CTP_BODY_TOO_LARGE') return new AppError('too_large', 'the body is too large', { field: 'body' });
+  if (error.code === 'FST_ERR_CTP_BODY_TOO_LARGE')
+    return new AppError('too_large', 'the body is too large', { field: 'body' });
   if (error.validation) {
     const first = error.validation[0] as { instancePath?: string; message?: string } | undefined;
     const path = (first?.instancePath ?? '').replace(/^\//, '').replaceAll('/', '.');
@@ -87,7 +104,11 @@ function frameworkError(error: FastifyError): AppError | undefined {
     return new AppError('invalid_request', `${place}: ${first?.message ?? 'is not valid'}`, { field: place });
   }
   if (error.statusCode && error.statusCode >= 400 && error.statusCode < 500) {
-    return new AppError('invalid_request', error.code === 'FST_ERR_CTP_INVALID_MEDIA_TYPE' ? 'the content type must be application/json' : error.message, { field: 'body' });
+    return new AppError(
+      'invalid_request',
+      error.code === 'FST_ERR_CTP_INVALID_MEDIA_TYPE' ? 'the content type must be application/json' : error.message,
+      { field: 'body' },
+    );
   }
   return undefined;
 }
@@ -108,7 +129,10 @@ function addDoors(scope: FastifyInstance, doors: readonly ChannelDoor[]): void {
           headers: request.headers,
           body: typeof request.body === 'string' ? request.body : '',
         });
-        return reply.code(answer.status).type(answer.contentType ?? 'text/plain; charset=utf-8').send(answer.body);
+        return reply
+          .code(answer.status)
+          .type(answer.contentType ?? 'text/plain; charset=utf-8')
+          .send(answer.body);
       },
     });
   }

@@ -110,8 +110,8 @@ export interface VerbCall {
 export function groupByVerb(units: readonly Unit[]): VerbCall[] {
   const calls = new Map<Verb<unknown, unknown>, VerbCall>();
   for (const [unit, { verb, items }] of units.entries()) {
-    let call = calls.get(verb);
-    if (!call) calls.set(verb, (call = { verb, items: [], slices: [] }));
+    const call: VerbCall = calls.get(verb) ?? { verb, items: [], slices: [] };
+    calls.set(verb, call);
     const from = call.items.length;
     for (const item of items) call.items.push(item);
     call.slices.push({ unit, from, to: call.items.length });
@@ -120,7 +120,11 @@ export function groupByVerb(units: readonly Unit[]): VerbCall[] {
 }
 
 /** Runs the calls and spreads the answers over the units. */
-export async function runCalls(calls: readonly VerbCall[], unitCount: number, run: (call: VerbCall) => Promise<unknown[]>): Promise<unknown[][]> {
+export async function runCalls(
+  calls: readonly VerbCall[],
+  unitCount: number,
+  run: (call: VerbCall) => Promise<unknown[]>,
+): Promise<unknown[][]> {
   const answers: unknown[][] = new Array<unknown[]>(unitCount);
   for (const call of calls) {
     const results = await run(call);

@@ -17,11 +17,16 @@ export const MIGRATIONS: readonly Migration[] = [initialSchema];
  * @throws AppError invalid_config when the database is newer than this program.
  */
 export function migrate(connection: Connection, migrations: readonly Migration[] = MIGRATIONS): void {
-  connection.exec('create table if not exists migration (version integer primary key, name text not null, applied_at integer not null)');
+  connection.exec(
+    'create table if not exists migration (version integer primary key, name text not null, applied_at integer not null)',
+  );
   for (const migration of migrations) apply(connection, migration);
   const newest = currentVersion(connection);
   if (newest > (migrations.at(-1)?.version ?? 0)) {
-    throw new AppError('invalid_config', `the database has schema version ${newest}, this program knows ${migrations.at(-1)?.version ?? 0}: upgrade Errand`);
+    throw new AppError(
+      'invalid_config',
+      `the database has schema version ${newest}, this program knows ${migrations.at(-1)?.version ?? 0}: upgrade Errand`,
+    );
   }
 }
 
@@ -37,11 +42,17 @@ function apply(connection: Connection, migration: Migration): void {
     connection.exec('commit');
   } catch (error) {
     if (connection.inTransaction) connection.exec('rollback');
-    throw new AppError('invalid_config', `migration ${migration.version} (${migration.name}) failed; nothing of it was applied`, { cause: error });
+    throw new AppError(
+      'invalid_config',
+      `migration ${migration.version} (${migration.name}) failed; nothing of it was applied`,
+      { cause: error },
+    );
   }
 }
 
 function currentVersion(connection: Connection): number {
-  const row = connection.prepare('select coalesce(max(version), 0) as version from migration').get() as { version: number };
+  const row = connection.prepare('select coalesce(max(version), 0) as version from migration').get() as {
+    version: number;
+  };
   return row.version;
 }

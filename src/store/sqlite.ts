@@ -43,7 +43,10 @@ export function openSqlite(options: SqliteOptions): Store {
 }
 
 function unusable(path: string, error: unknown): AppError {
-  return storageError(error) ?? new AppError('invalid_config', `${path} cannot be used as a database: ${messageOf(error)}`, { cause: error });
+  return (
+    storageError(error) ??
+    new AppError('invalid_config', `${path} cannot be used as a database: ${messageOf(error)}`, { cause: error })
+  );
 }
 
 /**
@@ -181,7 +184,8 @@ class SqliteStore implements Store, CommitEngine {
     if (!rolledBackByItself) connection.exec('rollback');
     const translated = storageError(error);
     if (translated) return translated;
-    if (rolledBackByItself) return new AppError('unavailable', 'the database ended the transaction by itself', { cause: error });
+    if (rolledBackByItself)
+      return new AppError('unavailable', 'the database ended the transaction by itself', { cause: error });
     return error;
   }
 }
@@ -231,7 +235,11 @@ interface Bound {
 
 function bind(statement: Statement, values: unknown[]): Bound {
   return {
-    all: () => (statement.reader ? statement.all(values) : (statement.run(values), [])),
+    all: () => {
+      if (statement.reader) return statement.all(values);
+      statement.run(values);
+      return [];
+    },
     run: () => (statement.reader ? statement.all(values).length : statement.run(values).changes),
   };
 }
@@ -341,14 +349,17 @@ function openReader(path: string): Connection {
 }
 
 function idKey(connection: Connection): Buffer {
-  connection.prepare('insert into meta (key, value) values (?, ?) on conflict do nothing').run('id_key', randomBytes(16).toString('hex'));
+  connection
+    .prepare('insert into meta (key, value) values (?, ?) on conflict do nothing')
+    .run('id_key', randomBytes(16).toString('hex'));
   const row = connection.prepare('select value from meta where key = ?').get('id_key') as { value: string };
   return Buffer.from(row.value, 'hex');
 }
 
 function storageError(error: unknown): AppError | undefined {
   const code = codeOf(error);
-  if (code === 'SQLITE_FULL') return new AppError('storage_full', 'the disk is full: nothing was stored', { cause: error });
+  if (code === 'SQLITE_FULL')
+    return new AppError('storage_full', 'the disk is full: nothing was stored', { cause: error });
   if (code.startsWith('SQLITE_IOERR') || code.startsWith('SQLITE_BUSY') || code === 'SQLITE_READONLY') {
     return new AppError('unavailable', `the database cannot be written right now (${code})`, { cause: error });
   }

@@ -23,11 +23,22 @@ export function cancelTasksVerb(emit: Emit<TaskEvent>): Verb<TaskOrder, CancelAn
 }
 
 /** Cancels what waits, asks for the cancel of what runs. The intent is stored and sticky: nothing of the task is queued again. */
-export async function cancelTasks(tx: Tx, orders: readonly TaskOrder[], emit: Emit<TaskEvent>): Promise<CancelAnswer[]> {
+export async function cancelTasks(
+  tx: Tx,
+  orders: readonly TaskOrder[],
+  emit: Emit<TaskEvent>,
+): Promise<CancelAnswer[]> {
   const heads = await headsOf(tx, orders);
   const idle = unique(orders, heads).filter(({ head }) => allows('cancel', head.status as TaskState));
-  const held = unique(orders, heads).filter(({ head }) => isHeld(head.status as TaskState) && head.cancel_requested_at === null);
-  await settle(tx, idle.map(({ head }) => head), { to: 'cancelled', reason: 'cancel_requested', cancelRequestedAt: tx.now }, emit);
+  const held = unique(orders, heads).filter(
+    ({ head }) => isHeld(head.status as TaskState) && head.cancel_requested_at === null,
+  );
+  await settle(
+    tx,
+    idle.map(({ head }) => head),
+    { to: 'cancelled', reason: 'cancel_requested', cancelRequestedAt: tx.now },
+    emit,
+  );
   if (held.length > 0) await request(tx, held, emit);
   await record(tx, [...idle, ...held], 'cancel_requested');
   return orders.map(({ id }) => cancelAnswer(heads.get(id)));
@@ -42,7 +53,15 @@ function cancelAnswer(head: TaskHead | undefined): CancelAnswer {
 
 async function request(tx: Tx, held: readonly { head: TaskHead }[], emit: Emit<TaskEvent>): Promise<void> {
   await tx.run(requestCancel, { rows: held.map(({ head }) => [head.id]), now: tx.now });
-  emit(tx, held.map(({ head }) => ({ type: 'task.cancel_requested', runId: head.run_id!, agentId: head.agent_id!, ...headRef(head) })));
+  emit(
+    tx,
+    held.map(({ head }) => ({
+      type: 'task.cancel_requested',
+      runId: head.run_id!,
+      agentId: head.agent_id!,
+      ...headRef(head),
+    })),
+  );
 }
 
 /** The transition of tasks that no agent holds. */
@@ -54,16 +73,37 @@ export async function settle(
 ): Promise<void> {
   if (heads.length === 0) return;
   const rows = heads.map((head) => [
-    head.id, head.status, null, change.to, null, null, head.attempt, head.generation, change.cancelRequestedAt ?? head.cancel_requested_at,
-    head.started_at, tx.now, null, null, change.error ?? null, null, change.reason, null, tx.now + RETENTION_MS,
+    head.id,
+    head.status,
+    null,
+    change.to,
+    null,
+    null,
+    head.attempt,
+    head.generation,
+    change.cancelRequestedAt ?? head.cancel_requested_at,
+    head.started_at,
+    tx.now,
+    null,
+    null,
+    change.error ?? null,
+    null,
+    change.reason,
+    null,
+    tx.now + RETENTION_MS,
     head.session_key === null || head.notify_policy === 'silent' ? 'not_applicable' : 'session_queued',
   ]);
   const applied = new Set((await tx.all(applyTransitions, { rows, now: tx.now })).map((row) => row.id));
   for (const head of heads) {
     if (!applied.has(head.id)) continue;
     const end = {
-      summary: null, error: change.error ?? null, errorClass: null, reason: change.reason, attempt: head.attempt,
-      tookMs: Math.max(0, tx.now - head.created_at), finishedBeforeCancel: false,
+      summary: null,
+      error: change.error ?? null,
+      errorClass: null,
+      reason: change.reason,
+      attempt: head.attempt,
+      tookMs: Math.max(0, tx.now - head.created_at),
+      finishedBeforeCancel: false,
     };
     emit(tx, [
       { type: 'task.state', from: head.status as TaskState, to: change.to, reason: change.reason, ...headRef(head) },
@@ -78,7 +118,10 @@ export async function headsOf(tx: Tx, orders: readonly { id: number }[]): Promis
 }
 
 /** Each task once, with the first order for it. */
-export function unique<O extends { id: number }>(orders: readonly O[], heads: Map<number, TaskHead>): { order: O; head: TaskHead }[] {
+export function unique<O extends { id: number }>(
+  orders: readonly O[],
+  heads: Map<number, TaskHead>,
+): { order: O; head: TaskHead }[] {
   const seen = new Set<number>();
   return orders.flatMap((order) => {
     const head = heads.get(order.id);
@@ -89,10 +132,16 @@ export function unique<O extends { id: number }>(orders: readonly O[], heads: Ma
 }
 
 /** The server's own events of a task (not of a run): run 0, an id of their own as seq. */
-export async function record(tx: Tx, items: readonly { order: TaskOrder; head: TaskHead }[], type: string): Promise<void> {
+export async function record(
+  tx: Tx,
+  items: readonly { order: TaskOrder; head: TaskHead }[],
+  type: string,
+): Promise<void> {
   if (items.length === 0) return;
   const first = await tx.ids(items.length);
-  await tx.run(insertEvents, { rows: items.map(({ order, head }, index) => [head.id, 0, first + index, type, tx.now, { by: order.by }]) });
+  await tx.run(insertEvents, {
+    rows: items.map(({ order, head }, index) => [head.id, 0, first + index, type, tx.now, { by: order.by }]),
+  });
 }
 
 export function headRef(head: TaskHead): TaskRef {

@@ -30,7 +30,10 @@ export const DEADLINE_MARGIN_MS = 60_000;
 export const claimTasks: Verb<Claim, Grant[]> = { name: 'task.claim', rank: 90, run: claim };
 
 async function claim(tx: Tx, claims: readonly Claim[]): Promise<Grant[][]> {
-  const bands = new Bands(tx, claims.reduce((sum, item) => sum + item.max, 0));
+  const bands = new Bands(
+    tx,
+    claims.reduce((sum, item) => sum + item.max, 0),
+  );
   const offered: Grant[][] = [];
   const picked: { claim: Claim; task: DueTask; into: Grant[] }[] = [];
   for (const item of claims) {
@@ -47,14 +50,24 @@ async function lostGrants(tx: Tx, item: Claim): Promise<Grant[]> {
   const grants = await tx.all(grantsOf, { agent: item.agentId, instance: item.instanceId });
   const rows = grants.filter((row) => !known.has(row.run_id)).slice(0, item.max);
   // The agent takes them for new: it may be silent for a whole lease time.
-  if (rows.length > 0) await tx.run(extendLeases, { rows: rows.map((row) => [row.run_id]), until: tx.now + item.leaseMs });
-  return rows.map((row) => ({ runId: row.run_id, taskId: row.id, attempt: row.run_attempt, leaseToken: row.lease_token, task: row }));
+  if (rows.length > 0)
+    await tx.run(extendLeases, { rows: rows.map((row) => [row.run_id]), until: tx.now + item.leaseMs });
+  return rows.map((row) => ({
+    runId: row.run_id,
+    taskId: row.id,
+    attempt: row.run_attempt,
+    leaseToken: row.lease_token,
+    task: row,
+  }));
 }
 
 async function grant(tx: Tx, picked: readonly { claim: Claim; task: DueTask; into: Grant[] }[]): Promise<void> {
   const first = await tx.ids(picked.length);
   const tokens = leaseTokens(picked.length);
-  const leased = await tx.all(markLeased, { rows: picked.map(({ task }, index) => [task.id, first + index]), now: tx.now });
+  const leased = await tx.all(markLeased, {
+    rows: picked.map(({ task }, index) => [task.id, first + index]),
+    now: tx.now,
+  });
   const won = leased.length === picked.length ? null : new Set(leased.map((row) => row.id));
   const runs: unknown[][] = [];
   const events: unknown[][] = [];
@@ -63,7 +76,17 @@ async function grant(tx: Tx, picked: readonly { claim: Claim; task: DueTask; int
     const runId = first + index;
     const attempt = task.attempt + 1;
     const deadline = tx.now + task.timeout_ms + DEADLINE_MARGIN_MS;
-    runs.push([runId, task.id, task.generation, attempt, by.agentId, by.instanceId, tokens[index], tx.now + by.leaseMs, deadline]);
+    runs.push([
+      runId,
+      task.id,
+      task.generation,
+      attempt,
+      by.agentId,
+      by.instanceId,
+      tokens[index],
+      tx.now + by.leaseMs,
+      deadline,
+    ]);
     events.push([task.id, runId, -1, 'leased', tx.now, { agentId: by.agentId }]);
     into.push({ runId, taskId: task.id, attempt, leaseToken: tokens[index]!, task });
   }

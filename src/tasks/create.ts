@@ -30,7 +30,12 @@ export function createTasksVerb(emit: Emit<TaskEvent>, flowFor?: FlowFor): Verb<
   return { name: 'task.create', rank: 20, run: (tx, items) => createTasks(tx, items, emit, flowFor) };
 }
 
-export async function createTasks(tx: Tx, items: readonly NewTask[], emit: Emit<TaskEvent>, flowFor?: FlowFor): Promise<CreateAnswer[]> {
+export async function createTasks(
+  tx: Tx,
+  items: readonly NewTask[],
+  emit: Emit<TaskEvent>,
+  flowFor?: FlowFor,
+): Promise<CreateAnswer[]> {
   const keys = items.map(idempotencyOf);
   const known = await existing(tx, keys);
   const fresh: number[] = [];
@@ -41,7 +46,13 @@ export async function createTasks(tx: Tx, items: readonly NewTask[], emit: Emit<
       fresh.push(index);
     }
   }
-  const created = await insert(tx, fresh.map((index) => items[index]!), fresh.map((index) => keys[index]!), emit, flowFor);
+  const created = await insert(
+    tx,
+    fresh.map((index) => items[index]!),
+    fresh.map((index) => keys[index]!),
+    emit,
+    flowFor,
+  );
   const answers = new Map(fresh.map((index, order) => [index, created[order]!]));
   return items.map((_, index) => answers.get(index) ?? repeated(known.get(keys[index]!.text)!, keys[index]!, answers));
 }
@@ -73,7 +84,11 @@ async function existing(tx: Tx, keys: readonly (Key | null)[]): Promise<Map<stri
   return new Map(
     found.map((row) => [
       row.idempotency,
-      { digest: row.payload_digest, answer: { result: 'existing', id: row.id, status: row.status as TaskState, flowId: row.flow_id }, index: -1 },
+      {
+        digest: row.payload_digest,
+        answer: { result: 'existing', id: row.id, status: row.status as TaskState, flowId: row.flow_id },
+        index: -1,
+      },
     ]),
   );
 }
@@ -84,14 +99,23 @@ function repeated(known: Known, key: Key, answers: Map<number, CreateAnswer>): C
   return { ...first, result: 'existing' };
 }
 
-async function insert(tx: Tx, items: NewTask[], keys: (Key | null)[], emit: Emit<TaskEvent>, flowFor?: FlowFor): Promise<CreateAnswer[]> {
+async function insert(
+  tx: Tx,
+  items: NewTask[],
+  keys: (Key | null)[],
+  emit: Emit<TaskEvent>,
+  flowFor?: FlowFor,
+): Promise<CreateAnswer[]> {
   if (items.length === 0) return [];
   const flows = flowFor ? await flowFor(tx, items) : items.map((item) => item.flowId);
   const first = await tx.ids(items.length);
   const rows = items.map((item, index) => taskRow(first + index, item, keys[index]!, flows[index]!, tx.now));
   await tx.run(insertTasks, { rows, now: tx.now });
   await tx.run(insertEvents, { rows: items.map((_, index) => [first + index, 0, 0, 'created', tx.now, null]) });
-  emit(tx, items.map((item, index) => queuedEvent(first + index, item, flows[index]!, tx.now)));
+  emit(
+    tx,
+    items.map((item, index) => queuedEvent(first + index, item, flows[index]!, tx.now)),
+  );
   return items.map((_, index) => ({ result: 'created', id: first + index, status: 'queued', flowId: flows[index]! }));
 }
 

@@ -41,10 +41,22 @@ const RATE_LIMIT_PAUSE_MS = 30_000;
  */
 export function decide(end: RunEnd, task: TaskFacts, random: () => number = Math.random): Decision {
   if (end.outcome === 'succeeded') {
-    return { to: 'succeeded', outcome: 'succeeded', delayMs: 0, refund: false, reason: task.cancelRequested ? 'finished_before_cancel' : null };
+    return {
+      to: 'succeeded',
+      outcome: 'succeeded',
+      delayMs: 0,
+      refund: false,
+      reason: task.cancelRequested ? 'finished_before_cancel' : null,
+    };
   }
   if (end.outcome === 'cancelled' || task.cancelRequested) {
-    return { to: 'cancelled', outcome: end.outcome, delayMs: 0, refund: false, reason: task.cancelRequested ? 'cancel_requested' : 'cancelled_by_agent' };
+    return {
+      to: 'cancelled',
+      outcome: end.outcome,
+      delayMs: 0,
+      refund: false,
+      reason: task.cancelRequested ? 'cancel_requested' : 'cancelled_by_agent',
+    };
   }
   switch (end.outcome) {
     case 'blocked':
@@ -62,7 +74,8 @@ export function decide(end: RunEnd, task: TaskFacts, random: () => number = Math
 }
 
 function failed(end: RunEnd & { outcome: 'failed' }, task: TaskFacts, random: () => number): Decision {
-  if (end.errorClass === 'permanent') return { to: 'failed', outcome: 'failed', delayMs: 0, refund: false, reason: 'permanent_error' };
+  if (end.errorClass === 'permanent')
+    return { to: 'failed', outcome: 'failed', delayMs: 0, refund: false, reason: 'permanent_error' };
   if (end.errorClass === 'rate_limited') {
     const delayMs = Math.max(end.retryAfterMs ?? RATE_LIMIT_PAUSE_MS, 1_000);
     return { to: 'queued', outcome: 'failed', delayMs, refund: true, reason: 'rate_limited' };

@@ -5,8 +5,8 @@ import { createTasksVerb } from './create.ts';
 import { runsById, taskHeads } from './queries.ts';
 import { type ReportOutcome, type RunNews, reportRunsVerb } from './report.ts';
 import type { ErrorClass } from './run-words.ts';
-import type { CreateAnswer, Emit, NewTask, TaskEvent } from './task.ts';
 import { endAsLost } from './sweep.ts';
+import type { CreateAnswer, Emit, NewTask, TaskEvent } from './task.ts';
 
 /** A run as the executor's callers know it. `seq` must be fresh for the run; a repeated one changes nothing. */
 export interface RunHandle {
@@ -32,17 +32,27 @@ export function createExecutor(store: Store, emit: Emit<TaskEvent>) {
     startTaskRunByRunId: (run: RunHandle) => tell(run, { type: 'started' }),
     recordTaskRunProgressByRunId: (run: RunHandle, progress: { percent?: number; message?: string }) =>
       tell(run, { type: 'progress', ...progress }),
-    completeTaskRunByRunId: (run: RunHandle, end: { summary: string; outputs?: Record<string, string>; exitCode?: number }) =>
-      tell(run, { type: 'succeeded', ...end }),
-    failTaskRunByRunId: (run: RunHandle, end: { errorClass: ErrorClass; error: string; exitCode?: number; signal?: string }) =>
-      tell(run, { type: 'failed', ...end }),
-    cancelDetachedTaskRunById: async (id: number, by: string): Promise<CancelAnswer> => (await store.write(cancel, [{ id, by }]))[0]!,
+    completeTaskRunByRunId: (
+      run: RunHandle,
+      end: { summary: string; outputs?: Record<string, string>; exitCode?: number },
+    ) => tell(run, { type: 'succeeded', ...end }),
+    failTaskRunByRunId: (
+      run: RunHandle,
+      end: { errorClass: ErrorClass; error: string; exitCode?: number; signal?: string },
+    ) => tell(run, { type: 'failed', ...end }),
+    cancelDetachedTaskRunById: async (id: number, by: string): Promise<CancelAnswer> =>
+      (await store.write(cancel, [{ id, by }]))[0]!,
     /** Ends the current run of a task as lost: queued again while executions are left, else `lost`. False: it holds no run. */
-    markTaskRunLostById: (id: number): Promise<boolean> => store.transact('task.mark_lost', (tx) => markLost(tx, id, emit)),
+    markTaskRunLostById: (id: number): Promise<boolean> =>
+      store.transact('task.mark_lost', (tx) => markLost(tx, id, emit)),
   };
 }
 
-async function markLost(tx: Parameters<Parameters<Store['transact']>[1]>[0], id: number, emit: Emit<TaskEvent>): Promise<boolean> {
+async function markLost(
+  tx: Parameters<Parameters<Store['transact']>[1]>[0],
+  id: number,
+  emit: Emit<TaskEvent>,
+): Promise<boolean> {
   const head = (await tx.all(taskHeads, { rows: [[id]] }))[0];
   if (!head) throw new AppError('not_found', 'there is no such task');
   if (head.run_id === null) return false;

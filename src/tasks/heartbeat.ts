@@ -15,7 +15,9 @@ export const pulseRuns: Verb<RunPulse, PulseAnswer> = {
   name: 'task.heartbeat',
   rank: 30,
   async run(tx: Tx, pulses) {
-    const runs = new Map((await tx.all(runsById, { rows: pulses.map((pulse) => [pulse.runId]) })).map((run) => [run.run_id, run]));
+    const runs = new Map(
+      (await tx.all(runsById, { rows: pulses.map((pulse) => [pulse.runId]) })).map((run) => [run.run_id, run]),
+    );
     const answers = pulses.map((pulse): PulseAnswer => {
       const run = runs.get(pulse.runId);
       const holds = run && run.agent_id === pulse.agentId && run.lease_token === pulse.leaseToken;

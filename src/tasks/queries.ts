@@ -13,12 +13,17 @@ export interface ExistingKey {
   flow_id: number | null;
 }
 
-export const tasksByIdempotency = hot<{ rows: unknown[][] }, ExistingKey>('task.by_idempotency', (d, p) => sql`
+export const tasksByIdempotency = hot<{ rows: unknown[][] }, ExistingKey>(
+  'task.by_idempotency',
+  (d, p) => sql`
   select t.idempotency, t.payload_digest, t.id, t.status, t.flow_id
   from ${d.rows(p.rows.param, { key: 'text' })} as r cross join task as t
-  where t.idempotency = r.key`);
+  where t.idempotency = r.key`,
+);
 
-export const insertTasks = hot<{ rows: unknown[][]; now: number }>('task.insert', (d, p) => sql`
+export const insertTasks = hot<{ rows: unknown[][]; now: number }>(
+  'task.insert',
+  (d, p) => sql`
   insert into task (id, template, runtime, queue, labels, status, priority, run_at, args, idempotency, payload_digest, session_key,
     flow_id, source, scope_kind, label, parent_id, notify_policy, delivery_status, max_attempts, retry, timeout_ms, expires_at,
     created_at, last_event_at)
@@ -26,25 +31,50 @@ export const insertTasks = hot<{ rows: unknown[][]; now: number }>('task.insert'
     flow_id, source, scope_kind, label, parent_id, notify_policy, delivery_status, max_attempts, retry, timeout_ms, expires_at,
     ${p.now}, ${p.now}
   from ${d.rows(p.rows.param, {
-    id: 'int', template: 'text', runtime: 'text', queue: 'text', labels: 'json', priority: 'int', run_at: 'int', args: 'json',
-    idempotency: 'text', payload_digest: 'text', session_key: 'text', flow_id: 'int', source: 'text', scope_kind: 'text', label: 'text',
-    parent_id: 'int', notify_policy: 'text', delivery_status: 'text', max_attempts: 'int', retry: 'json', timeout_ms: 'int',
+    id: 'int',
+    template: 'text',
+    runtime: 'text',
+    queue: 'text',
+    labels: 'json',
+    priority: 'int',
+    run_at: 'int',
+    args: 'json',
+    idempotency: 'text',
+    payload_digest: 'text',
+    session_key: 'text',
+    flow_id: 'int',
+    source: 'text',
+    scope_kind: 'text',
+    label: 'text',
+    parent_id: 'int',
+    notify_policy: 'text',
+    delivery_status: 'text',
+    max_attempts: 'int',
+    retry: 'json',
+    timeout_ms: 'int',
     expires_at: 'int',
-  })} as r`);
+  })} as r`,
+);
 
 /** Answers which were new: (run_id, seq) of a task is stored once. */
-export const insertEvents = hot<{ rows: unknown[][] }, { run_id: number; seq: number }>('event.insert', (d, p) => sql`
+export const insertEvents = hot<{ rows: unknown[][] }, { run_id: number; seq: number }>(
+  'event.insert',
+  (d, p) => sql`
   insert into event (task_id, run_id, seq, type, at, data)
   select task_id, run_id, seq, type, at, data
   from ${d.rows(p.rows.param, { task_id: 'int', run_id: 'int', seq: 'int', type: 'text', at: 'int', data: 'json' })} as r
   where true
-  on conflict do nothing returning run_id, seq`);
+  on conflict do nothing returning run_id, seq`,
+);
 
 /** Which of these reports were applied when they came (and not kept as late ones). */
-export const appliedReports = hot<{ rows: unknown[][] }, { run_id: number; seq: number }>('event.applied', (d, p) => sql`
+export const appliedReports = hot<{ rows: unknown[][] }, { run_id: number; seq: number }>(
+  'event.applied',
+  (d, p) => sql`
   select event.run_id, event.seq from ${d.rows(p.rows.param, { task_id: 'int', run_id: 'int', seq: 'int' })} as r
   cross join event on event.task_id = r.task_id and event.run_id = r.run_id and event.seq = r.seq
-  where substr(event.type, 1, 5) <> 'late_'`);
+  where substr(event.type, 1, 5) <> 'late_'`,
+);
 
 export interface DueTask {
   id: number;
@@ -63,25 +93,41 @@ export interface DueTask {
 }
 
 /** One priority band of one queue, in order: a range of the claim index, so that delayed tasks of a better band cost nothing. */
-export const dueTasks = hot<{ queue: string; priority: number; now: number; limit: number }, DueTask>('task.due', (_d, p) => sql`
+export const dueTasks = hot<{ queue: string; priority: number; now: number; limit: number }, DueTask>(
+  'task.due',
+  (_d, p) => sql`
   select id, template, runtime, args, idempotency, session_key, flow_id, label, notify_policy, generation, attempt, timeout_ms, checkpoint
   from task
   where status = 'queued' and queue = ${p.queue} and priority = ${p.priority} and run_at <= ${p.now}
-  order by run_at, id limit ${p.limit}`);
+  order by run_at, id limit ${p.limit}`,
+);
 
-export const insertRuns = hot<{ rows: unknown[][]; now: number }>('run.insert', (d, p) => sql`
+export const insertRuns = hot<{ rows: unknown[][]; now: number }>(
+  'run.insert',
+  (d, p) => sql`
   insert into run (id, task_id, generation, attempt, agent_id, instance_id, lease_token, lease_until, deadline_at, claimed_at)
   select id, task_id, generation, attempt, agent_id, instance_id, lease_token, lease_until, deadline_at, ${p.now}
   from ${d.rows(p.rows.param, {
-    id: 'int', task_id: 'int', generation: 'int', attempt: 'int', agent_id: 'text', instance_id: 'text', lease_token: 'text',
-    lease_until: 'int', deadline_at: 'int',
-  })} as r`);
+    id: 'int',
+    task_id: 'int',
+    generation: 'int',
+    attempt: 'int',
+    agent_id: 'text',
+    instance_id: 'text',
+    lease_token: 'text',
+    lease_until: 'int',
+    deadline_at: 'int',
+  })} as r`,
+);
 
-export const markLeased = hot<{ rows: unknown[][]; now: number }, { id: number }>('task.lease', (d, p) => sql`
+export const markLeased = hot<{ rows: unknown[][]; now: number }, { id: number }>(
+  'task.lease',
+  (d, p) => sql`
   update task set status = 'leased', run_id = r.run, last_event_at = ${p.now}
   from ${d.rows(p.rows.param, { id: 'int', run: 'int' })} as r
   where task.id = r.id and ${d.guard('task.status')} = 'queued'
-  returning task.id`);
+  returning task.id`,
+);
 
 export interface HeldRun {
   run_id: number;
@@ -113,70 +159,125 @@ const heldColumns = sql`run.id as run_id, run.task_id, run.agent_id, run.instanc
     task.notify_policy, task.generation, task.attempt, task.max_attempts, task.retry, task.cancel_requested_at, task.created_at,
     task.started_at, task.queue`;
 
-export const runsById = hot<{ rows: unknown[][] }, HeldRun>('run.by_id', (d, p) => sql`
+export const runsById = hot<{ rows: unknown[][] }, HeldRun>(
+  'run.by_id',
+  (d, p) => sql`
   select ${heldColumns}
-  from ${d.rows(p.rows.param, { id: 'int' })} as r cross join run on run.id = r.id cross join task on task.id = run.task_id`);
+  from ${d.rows(p.rows.param, { id: 'int' })} as r cross join run on run.id = r.id cross join task on task.id = run.task_id`,
+);
 
 /** Live runs whose lease or deadline is over; `deadline_at` is looked at among live runs only. */
-export const overdueRuns = hot<{ now: number; limit: number }, HeldRun>('run.overdue', (_d, p) => sql`
+export const overdueRuns = hot<{ now: number; limit: number }, HeldRun>(
+  'run.overdue',
+  (_d, p) => sql`
   select ${heldColumns} from run cross join task on task.id = run.task_id
-  where run.lease_until is not null and run.lease_until <= ${p.now} order by run.lease_until limit ${p.limit}`);
+  where run.lease_until is not null and run.lease_until <= ${p.now} order by run.lease_until limit ${p.limit}`,
+);
 
-export const runsPastDeadline = hot<{ now: number; limit: number }, HeldRun>('run.past_deadline', (_d, p) => sql`
+export const runsPastDeadline = hot<{ now: number; limit: number }, HeldRun>(
+  'run.past_deadline',
+  (_d, p) => sql`
   select ${heldColumns} from run cross join task on task.id = run.task_id
-  where run.lease_until is not null and run.deadline_at <= ${p.now} limit ${p.limit}`);
+  where run.lease_until is not null and run.deadline_at <= ${p.now} limit ${p.limit}`,
+);
 
-export const runsOfOtherInstances = hot<{ agent: string; instance: string }, HeldRun>('run.of_others', (_d, p) => sql`
+export const runsOfOtherInstances = hot<{ agent: string; instance: string }, HeldRun>(
+  'run.of_others',
+  (_d, p) => sql`
   select ${heldColumns} from run cross join task on task.id = run.task_id
-  where run.lease_until is not null and run.agent_id = ${p.agent} and run.instance_id <> ${p.instance}`);
+  where run.lease_until is not null and run.agent_id = ${p.agent} and run.instance_id <> ${p.instance}`,
+);
 
 /** Runs of tasks whose cancel was asked for before `before` and that are still held. */
-export const runsToCancel = hot<{ before: number; limit: number }, HeldRun>('run.to_cancel', (_d, p) => sql`
+export const runsToCancel = hot<{ before: number; limit: number }, HeldRun>(
+  'run.to_cancel',
+  (_d, p) => sql`
   select ${heldColumns} from task cross join run on run.id = task.run_id
-  where task.run_id is not null and task.cancel_requested_at is not null and task.cancel_requested_at <= ${p.before} limit ${p.limit}`);
+  where task.run_id is not null and task.cancel_requested_at is not null and task.cancel_requested_at <= ${p.before} limit ${p.limit}`,
+);
 
 /** The one write of a task's state: compare-and-set on the state and the run that the decision was made from. */
-export const applyTransitions = hot<{ rows: unknown[][]; now: number }, { id: number }>('task.transition', (d, p) => sql`
+export const applyTransitions = hot<{ rows: unknown[][]; now: number }, { id: number }>(
+  'task.transition',
+  (d, p) => sql`
   update task set status = r.status, run_id = r.run_id, run_at = coalesce(r.run_at, task.run_at), attempt = r.attempt,
     generation = r.generation, cancel_requested_at = r.cancel_requested_at, started_at = r.started_at, ended_at = r.ended_at,
     summary = r.summary, outputs = ${d.merge('task.outputs', 'r.outputs')}, error = r.error, error_class = r.error_class, reason = r.reason,
     question = r.question, cleanup_after = r.cleanup_after, delivery_status = coalesce(r.delivery_status, task.delivery_status),
     last_event_at = ${p.now}
   from ${d.rows(p.rows.param, {
-    id: 'int', from_status: 'text', from_run: 'int', status: 'text', run_id: 'int', run_at: 'int', attempt: 'int', generation: 'int',
-    cancel_requested_at: 'int', started_at: 'int', ended_at: 'int', summary: 'text', outputs: 'json', error: 'text', error_class: 'text',
-    reason: 'text', question: 'json', cleanup_after: 'int', delivery_status: 'text',
+    id: 'int',
+    from_status: 'text',
+    from_run: 'int',
+    status: 'text',
+    run_id: 'int',
+    run_at: 'int',
+    attempt: 'int',
+    generation: 'int',
+    cancel_requested_at: 'int',
+    started_at: 'int',
+    ended_at: 'int',
+    summary: 'text',
+    outputs: 'json',
+    error: 'text',
+    error_class: 'text',
+    reason: 'text',
+    question: 'json',
+    cleanup_after: 'int',
+    delivery_status: 'text',
   })} as r
   where task.id = r.id and ${d.guard('task.status')} = r.from_status and ${d.guard('task.run_id')} is not distinct from r.from_run
-  returning task.id`);
+  returning task.id`,
+);
 
-export const markRunning = hot<{ rows: unknown[][]; now: number }, { id: number }>('task.start', (d, p) => sql`
+export const markRunning = hot<{ rows: unknown[][]; now: number }, { id: number }>(
+  'task.start',
+  (d, p) => sql`
   update task set status = 'running', attempt = attempt + 1, started_at = coalesce(started_at, ${p.now}), last_event_at = ${p.now}
   from ${d.rows(p.rows.param, { id: 'int', run: 'int' })} as r
   where task.id = r.id and ${d.guard('task.status')} = 'leased' and ${d.guard('task.run_id')} = r.run
-  returning task.id`);
+  returning task.id`,
+);
 
-export const startRuns = hot<{ rows: unknown[][]; now: number }>('run.start', (d, p) => sql`
-  update run set started_at = ${p.now} from ${d.rows(p.rows.param, { id: 'int' })} as r where run.id = r.id and run.started_at is null`);
+export const startRuns = hot<{ rows: unknown[][]; now: number }>(
+  'run.start',
+  (d, p) => sql`
+  update run set started_at = ${p.now} from ${d.rows(p.rows.param, { id: 'int' })} as r where run.id = r.id and run.started_at is null`,
+);
 
-export const endRuns = hot<{ rows: unknown[][]; now: number }>('run.end', (d, p) => sql`
+export const endRuns = hot<{ rows: unknown[][]; now: number }>(
+  'run.end',
+  (d, p) => sql`
   update run set lease_until = null, ended_at = ${p.now}, started_at = r.started_at, outcome = r.outcome, error_class = r.error_class,
     error = r.error, exit_code = r.exit_code, signal = r.signal
   from ${d.rows(p.rows.param, {
-    id: 'int', started_at: 'int', outcome: 'text', error_class: 'text', error: 'text', exit_code: 'int', signal: 'text',
+    id: 'int',
+    started_at: 'int',
+    outcome: 'text',
+    error_class: 'text',
+    error: 'text',
+    exit_code: 'int',
+    signal: 'text',
   })} as r
-  where run.id = r.id and ${d.guard('run.ended_at')} is null`);
+  where run.id = r.id and ${d.guard('run.ended_at')} is null`,
+);
 
-export const extendLeases = hot<{ rows: unknown[][]; until: number }>('run.extend', (d, p) => sql`
+export const extendLeases = hot<{ rows: unknown[][]; until: number }>(
+  'run.extend',
+  (d, p) => sql`
   update run set lease_until = ${p.until} from ${d.rows(p.rows.param, { id: 'int' })} as r
-  where run.id = r.id and ${d.guard('run.lease_until')} is not null`);
+  where run.id = r.id and ${d.guard('run.lease_until')} is not null`,
+);
 
 /** Progress of a run: only the newest is kept on the task. */
-export const storeProgress = hot<{ rows: unknown[][]; now: number }>('task.progress', (d, p) => sql`
+export const storeProgress = hot<{ rows: unknown[][]; now: number }>(
+  'task.progress',
+  (d, p) => sql`
   update task set progress = coalesce(r.progress, task.progress), checkpoint = coalesce(r.checkpoint, task.checkpoint),
     outputs = ${d.merge('task.outputs', 'r.outputs')}, last_event_at = ${p.now}
   from ${d.rows(p.rows.param, { id: 'int', run: 'int', progress: 'json', checkpoint: 'json', outputs: 'json' })} as r
-  where task.id = r.id and ${d.guard('task.run_id')} = r.run`);
+  where task.id = r.id and ${d.guard('task.run_id')} = r.run`,
+);
 
 export interface TaskHead {
   id: number;
@@ -199,32 +300,50 @@ export interface TaskHead {
   agent_id: string | null;
 }
 
-export const taskHeads = hot<{ rows: unknown[][] }, TaskHead>('task.heads', (d, p) => sql`
+export const taskHeads = hot<{ rows: unknown[][] }, TaskHead>(
+  'task.heads',
+  (d, p) => sql`
   select task.id, task.status, task.run_id, task.template, task.label, task.flow_id, task.session_key, task.notify_policy,
     task.generation, task.attempt, task.max_attempts, task.retry, task.queue, task.run_at, task.cancel_requested_at, task.created_at,
     task.started_at, run.agent_id
-  from ${d.rows(p.rows.param, { id: 'int' })} as r cross join task on task.id = r.id left join run on run.id = task.run_id`);
+  from ${d.rows(p.rows.param, { id: 'int' })} as r cross join task on task.id = r.id left join run on run.id = task.run_id`,
+);
 
 /** Every live run keeps its lease, and its wall limit, until `until` at least. */
-export const graceLeases = hot<{ until: number }>('run.grace', (_d, p) => sql`
+export const graceLeases = hot<{ until: number }>(
+  'run.grace',
+  (_d, p) => sql`
   update run set lease_until = ${p.until}, deadline_at = case when deadline_at < ${p.until} then ${p.until} else deadline_at end
-  where lease_until is not null`);
+  where lease_until is not null`,
+);
 
-export const requestCancel = hot<{ rows: unknown[][]; now: number }>('task.request_cancel', (d, p) => sql`
+export const requestCancel = hot<{ rows: unknown[][]; now: number }>(
+  'task.request_cancel',
+  (d, p) => sql`
   update task set cancel_requested_at = ${p.now}, last_event_at = ${p.now} from ${d.rows(p.rows.param, { id: 'int' })} as r
-  where task.id = r.id and ${d.guard('task.cancel_requested_at')} is null`);
+  where task.id = r.id and ${d.guard('task.cancel_requested_at')} is null`,
+);
 
 /** The time to live is the first generation's: a person who asks again wants it done. A paused task waits for its person. */
-export const expiredTasks = hot<{ now: number; limit: number }, { id: number }>('task.expired', (d, p) => sql`
+export const expiredTasks = hot<{ now: number; limit: number }, { id: number }>(
+  'task.expired',
+  (d, p) => sql`
   select id from task where expires_at is not null and expires_at <= ${p.now} and ended_at is null and run_id is null
-    and generation = 1 and ${d.guard('status')} <> 'paused' limit ${p.limit}`);
+    and generation = 1 and ${d.guard('status')} <> 'paused' limit ${p.limit}`,
+);
 
 /** A task that a person has started again is pending: the late receipt of its last generation is not its delivery. */
-export const setDelivery = hot<{ rows: unknown[][] }>('task.delivery', (d, p) => sql`
+export const setDelivery = hot<{ rows: unknown[][] }>(
+  'task.delivery',
+  (d, p) => sql`
   update task set delivery_status = r.delivery_status from ${d.rows(p.rows.param, { id: 'int', delivery_status: 'text' })} as r
-  where task.id = r.id and ${d.guard('task.delivery_status')} <> 'pending'`);
+  where task.id = r.id and ${d.guard('task.delivery_status')} <> 'pending'`,
+);
 
-export const grantsOf = hot<{ agent: string; instance: string }, DueTask & { run_id: number; lease_token: string; run_attempt: number }>(
+export const grantsOf = hot<
+  { agent: string; instance: string },
+  DueTask & { run_id: number; lease_token: string; run_attempt: number }
+>(
   'run.grants',
   (_d, p) => sql`
   select task.id, task.template, task.runtime, task.args, task.idempotency, task.session_key, task.flow_id, task.label,
@@ -256,29 +375,61 @@ export async function selectTasks(reader: Reader, filter: TaskFilter): Promise<T
   if (filter.flowId !== undefined) query = query.where('task.flow_id', '=', filter.flowId);
   if (filter.before !== undefined) query = query.where('task.id', '<', filter.before);
   if (filter.agentId !== undefined) {
-    query = query.where('task.run_id', 'in', build.selectFrom('run').select('run.id').where('run.agent_id', '=', filter.agentId).where('run.lease_until', 'is not', null));
+    query = query.where(
+      'task.run_id',
+      'in',
+      build
+        .selectFrom('run')
+        .select('run.id')
+        .where('run.agent_id', '=', filter.agentId)
+        .where('run.lease_until', 'is not', null),
+    );
   }
   return reader.fetch(query);
 }
 
 export async function selectTasksById(reader: Reader, ids: readonly number[]): Promise<TaskTable[]> {
-  return reader.fetch(reader.dialect.build.selectFrom('task').selectAll().where('id', 'in', [...ids]));
+  return reader.fetch(
+    reader.dialect.build
+      .selectFrom('task')
+      .selectAll()
+      .where('id', 'in', [...ids]),
+  );
 }
 
 export async function selectRuns(reader: Reader, taskIds: readonly number[]): Promise<RunTable[]> {
   if (taskIds.length === 0) return [];
-  return reader.fetch(reader.dialect.build.selectFrom('run').selectAll().where('task_id', 'in', [...taskIds]).orderBy('id'));
+  return reader.fetch(
+    reader.dialect.build
+      .selectFrom('run')
+      .selectAll()
+      .where('task_id', 'in', [...taskIds])
+      .orderBy('id'),
+  );
 }
 
 /** In the order in which they were stored: time first, the server's own before an agent's. */
-export async function selectEvents(reader: Reader, taskId: number, types: readonly string[] | null): Promise<EventTable[]> {
-  let query = reader.dialect.build.selectFrom('event').selectAll().where('task_id', '=', taskId).orderBy('at').orderBy('run_id').orderBy('seq');
+export async function selectEvents(
+  reader: Reader,
+  taskId: number,
+  types: readonly string[] | null,
+): Promise<EventTable[]> {
+  let query = reader.dialect.build
+    .selectFrom('event')
+    .selectAll()
+    .where('task_id', '=', taskId)
+    .orderBy('at')
+    .orderBy('run_id')
+    .orderBy('seq');
   if (types !== null) query = query.where('type', 'in', [...types]);
   return reader.fetch(query);
 }
 
 export async function countByStatus(reader: Reader): Promise<{ status: string; count: number }[]> {
-  const query = sql<{ status: string; count: number }>`select status, count(*) as count from task where status = 'queued' or status = 'leased'
+  const query = sql<{
+    status: string;
+    count: number;
+  }>`select status, count(*) as count from task where status = 'queued' or status = 'leased'
     or status = 'running' or status = 'waiting' or status = 'paused' group by status`;
   return reader.fetch(query);
 }

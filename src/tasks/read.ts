@@ -16,8 +16,17 @@ export async function getTask(reader: Reader, ids: IdCodec, id: number): Promise
 }
 
 async function withRuns(reader: Reader, ids: IdCodec, tasks: readonly TaskTable[]): Promise<TaskRecord[]> {
-  const runs = await selectRuns(reader, tasks.map((task) => task.id));
-  return tasks.map((task) => taskRecord(task, runs.filter((run) => run.task_id === task.id), ids));
+  const runs = await selectRuns(
+    reader,
+    tasks.map((task) => task.id),
+  );
+  return tasks.map((task) =>
+    taskRecord(
+      task,
+      runs.filter((run) => run.task_id === task.id),
+      ids,
+    ),
+  );
 }
 
 export interface TaskEventRecord {
@@ -67,7 +76,9 @@ function taskRecord(task: TaskTable, runs: readonly RunTable[], ids: IdCodec): T
     args: json(task.args) as TaskRecord['args'],
     priority: PRIORITIES[task.priority]!,
     ...placeOf(task.queue),
-    ...(succeeded ? { result: { summary: task.summary, outputs: (json(task.outputs) as Record<string, string> | null) ?? {} } } : {}),
+    ...(succeeded
+      ? { result: { summary: task.summary, outputs: (json(task.outputs) as Record<string, string> | null) ?? {} } }
+      : {}),
     source: task.source as TaskSource,
     scopeKind: task.scope_kind as TaskRecord['scopeKind'],
     runAt: task.run_at,
@@ -123,7 +134,9 @@ type Present<T> = { [K in keyof T]?: NonNullable<T[K]> };
 
 /** Leaves out what is null. */
 function present<T extends Record<string, unknown>>(fields: T): Present<T> {
-  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== null && value !== undefined)) as Present<T>;
+  return Object.fromEntries(
+    Object.entries(fields).filter(([, value]) => value !== null && value !== undefined),
+  ) as Present<T>;
 }
 
 function json(text: string | null): unknown {

@@ -1,9 +1,17 @@
 import type { Tx, Verb } from '../store/tx.ts';
 import { decide, type RunEnd } from './decide.ts';
-import { appliedReports, type HeldRun, insertEvents, markRunning, runsById, startRuns, storeProgress } from './queries.ts';
+import {
+  appliedReports,
+  type HeldRun,
+  insertEvents,
+  markRunning,
+  runsById,
+  startRuns,
+  storeProgress,
+} from './queries.ts';
 import type { ErrorClass } from './run-words.ts';
 import type { Emit, RetryPolicy, TaskEvent } from './task.ts';
-import { endHeldRuns, NO_RESULT, refOf, type RunEnding, type RunResult } from './transition.ts';
+import { endHeldRuns, NO_RESULT, type RunEnding, type RunResult, refOf } from './transition.ts';
 
 /** What a run says about itself. Texts are bounded by whoever lets them in. */
 export type RunNews =
@@ -15,7 +23,15 @@ export type RunNews =
   | { type: 'needs_input'; prompt: string; options?: string[] }
   | { type: 'blocked'; summary: string }
   | { type: 'succeeded'; summary: string; outputs?: Record<string, string>; exitCode?: number }
-  | { type: 'failed'; errorClass: ErrorClass; error: string; summary?: string; retryAfterMs?: number; exitCode?: number; signal?: string }
+  | {
+      type: 'failed';
+      errorClass: ErrorClass;
+      error: string;
+      summary?: string;
+      retryAfterMs?: number;
+      exitCode?: number;
+      signal?: string;
+    }
   | { type: 'timed_out'; summary?: string }
   | { type: 'cancelled'; summary?: string }
   | { type: 'released' };
@@ -30,9 +46,19 @@ export interface RunReport {
   news: RunNews;
 }
 
-export type ReportOutcome = { result: 'accepted' | 'duplicate' } | { result: 'lease_lost' | 'rejected'; reason: string };
+export type ReportOutcome =
+  | { result: 'accepted' | 'duplicate' }
+  | { result: 'lease_lost' | 'rejected'; reason: string };
 
-const TERMINAL = new Set<RunNews['type']>(['needs_input', 'blocked', 'succeeded', 'failed', 'timed_out', 'cancelled', 'released']);
+const TERMINAL = new Set<RunNews['type']>([
+  'needs_input',
+  'blocked',
+  'succeeded',
+  'failed',
+  'timed_out',
+  'cancelled',
+  'released',
+]);
 
 /**
  * Applies reports of runs. A report whose fence has moved on changes no state: it is answered `lease_lost` and kept as an event.
@@ -42,7 +68,11 @@ export function reportRunsVerb(emit: Emit<TaskEvent>): Verb<RunReport, ReportOut
   return { name: 'task.report', rank: 10, run: (tx, items) => reportRuns(tx, items, emit) };
 }
 
-export async function reportRuns(tx: Tx, reports: readonly RunReport[], emit: Emit<TaskEvent>): Promise<ReportOutcome[]> {
+export async function reportRuns(
+  tx: Tx,
+  reports: readonly RunReport[],
+  emit: Emit<TaskEvent>,
+): Promise<ReportOutcome[]> {
   const ids = [...new Set(reports.map((report) => report.runId))];
   const runs = new Map((await tx.all(runsById, { rows: ids.map((id) => [id]) })).map((run) => [run.run_id, run]));
   const verdicts = reports.map((report) => judge(report, runs.get(report.runId)));
@@ -54,7 +84,11 @@ export async function reportRuns(tx: Tx, reports: readonly RunReport[], emit: Em
     else if (verdicts[index] === null) fold(folded, runs.get(report.runId)!, report.news);
   }
   await apply(tx, folded, emit);
-  const known = await knownReports(tx, reports.filter((report, index) => verdicts[index]?.result === 'lease_lost' && repeats.has(report)), runs);
+  const known = await knownReports(
+    tx,
+    reports.filter((report, index) => verdicts[index]?.result === 'lease_lost' && repeats.has(report)),
+    runs,
+  );
   return reports.map((report, index) => {
     const repeated = known.has(key(report)) || (verdicts[index] === null && repeats.has(report));
     return repeated ? { result: 'duplicate' } : (verdicts[index] ?? { result: 'accepted' });
@@ -72,15 +106,25 @@ async function knownReports(tx: Tx, late: readonly RunReport[], runs: Map<number
 
 /** Null: the report may change state. */
 function judge(report: RunReport, run: HeldRun | undefined): ReportOutcome | null {
-  if (!run || run.agent_id !== report.agentId) return { result: 'rejected', reason: 'there is no such run of this agent' };
-  if (run.lease_token !== report.leaseToken) return { result: 'rejected', reason: 'the lease token is not the one of this run' };
+  if (!run || run.agent_id !== report.agentId)
+    return { result: 'rejected', reason: 'there is no such run of this agent' };
+  if (run.lease_token !== report.leaseToken)
+    return { result: 'rejected', reason: 'the lease token is not the one of this run' };
   if (run.current_run !== run.run_id || run.run_ended_at !== null) {
-    return { result: 'lease_lost', reason: run.run_ended_at === null ? 'the task was given to another run' : 'the run is over' };
+    return {
+      result: 'lease_lost',
+      reason: run.run_ended_at === null ? 'the task was given to another run' : 'the run is over',
+    };
   }
   return null;
 }
 
-async function storeReports(tx: Tx, reports: readonly RunReport[], verdicts: (ReportOutcome | null)[], runs: Map<number, HeldRun>): Promise<Set<string>> {
+async function storeReports(
+  tx: Tx,
+  reports: readonly RunReport[],
+  verdicts: (ReportOutcome | null)[],
+  runs: Map<number, HeldRun>,
+): Promise<Set<string>> {
   const rows: unknown[][] = [];
   for (const [index, report] of reports.entries()) {
     const verdict = verdicts[index];
@@ -111,8 +155,15 @@ interface Folded {
 }
 
 function fold(into: Map<number, Folded>, run: HeldRun, news: RunNews): void {
-  let entry = into.get(run.run_id);
-  if (!entry) into.set(run.run_id, (entry = { run, started: false, progress: null, checkpoint: null, outputs: null, end: null }));
+  const entry: Folded = into.get(run.run_id) ?? {
+    run,
+    started: false,
+    progress: null,
+    checkpoint: null,
+    outputs: null,
+    end: null,
+  };
+  into.set(run.run_id, entry);
   if (news.type === 'started') entry.started = true;
   else if (news.type === 'progress') entry.progress = { percent: news.percent ?? null, message: news.message ?? null };
   else if (news.type === 'checkpoint') entry.checkpoint = news.data ?? null;
@@ -122,7 +173,9 @@ function fold(into: Map<number, Folded>, run: HeldRun, news: RunNews): void {
 
 async function apply(tx: Tx, folded: Map<number, Folded>, emit: Emit<TaskEvent>): Promise<void> {
   const all = [...folded.values()];
-  const news = all.filter((entry) => entry.progress !== null || entry.checkpoint !== null || (entry.outputs !== null && entry.end === null));
+  const news = all.filter(
+    (entry) => entry.progress !== null || entry.checkpoint !== null || (entry.outputs !== null && entry.end === null),
+  );
   if (news.length > 0) await applyProgress(tx, news, emit);
   const started = all.filter((entry) => entry.started && entry.end === null && entry.run.status === 'leased');
   if (started.length > 0) await applyStarts(tx, started, emit);
@@ -132,14 +185,26 @@ async function apply(tx: Tx, folded: Map<number, Folded>, emit: Emit<TaskEvent>)
 async function applyStarts(tx: Tx, started: readonly Folded[], emit: Emit<TaskEvent>): Promise<void> {
   await tx.all(markRunning, { rows: started.map(({ run }) => [run.task_id, run.run_id]), now: tx.now });
   await tx.run(startRuns, { rows: started.map(({ run }) => [run.run_id]), now: tx.now });
-  emit(tx, started.map(({ run }) => ({ type: 'task.state', from: 'leased', to: 'running', reason: null, ...refOf(run) })));
+  emit(
+    tx,
+    started.map(({ run }) => ({ type: 'task.state', from: 'leased', to: 'running', reason: null, ...refOf(run) })),
+  );
 }
 
 async function applyProgress(tx: Tx, news: readonly Folded[], emit: Emit<TaskEvent>): Promise<void> {
-  const rows = news.map(({ run, progress, checkpoint, outputs }) => [run.task_id, run.run_id, progress, checkpoint, outputs]);
+  const rows = news.map(({ run, progress, checkpoint, outputs }) => [
+    run.task_id,
+    run.run_id,
+    progress,
+    checkpoint,
+    outputs,
+  ]);
   await tx.run(storeProgress, { rows, now: tx.now });
   const told = news.filter((entry) => entry.progress !== null);
-  emit(tx, told.map(({ run, progress }) => ({ type: 'task.progress', ...progress!, ...refOf(run) })));
+  emit(
+    tx,
+    told.map(({ run, progress }) => ({ type: 'task.progress', ...progress!, ...refOf(run) })),
+  );
 }
 
 function endingOf({ run, started, outputs, end }: Folded): RunEnding {
@@ -162,7 +227,12 @@ function describe(end: RunNews, outputs: Record<string, string> | null): { runEn
     case 'succeeded':
       return {
         runEnd: { outcome: 'succeeded' },
-        result: { ...result, summary: end.summary, outputs: end.outputs || outputs ? { ...outputs, ...end.outputs } : null, exitCode: end.exitCode ?? null },
+        result: {
+          ...result,
+          summary: end.summary,
+          outputs: end.outputs || outputs ? { ...outputs, ...end.outputs } : null,
+          exitCode: end.exitCode ?? null,
+        },
       };
     case 'failed':
       return {
@@ -177,11 +247,17 @@ function describe(end: RunNews, outputs: Record<string, string> | null): { runEn
         },
       };
     case 'needs_input':
-      return { runEnd: { outcome: 'needs_input' }, result: { ...result, question: { prompt: end.prompt, options: end.options ?? [] } } };
+      return {
+        runEnd: { outcome: 'needs_input' },
+        result: { ...result, question: { prompt: end.prompt, options: end.options ?? [] } },
+      };
     case 'blocked':
       return { runEnd: { outcome: 'blocked' }, result: { ...result, summary: end.summary } };
     case 'timed_out':
-      return { runEnd: { outcome: 'timed_out' }, result: { ...result, summary: end.summary ?? null, error: 'the time limit of the run was reached' } };
+      return {
+        runEnd: { outcome: 'timed_out' },
+        result: { ...result, summary: end.summary ?? null, error: 'the time limit of the run was reached' },
+      };
     case 'cancelled':
       return { runEnd: { outcome: 'cancelled' }, result: { ...result, summary: end.summary ?? null } };
     default:

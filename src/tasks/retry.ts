@@ -17,12 +17,19 @@ export function retryTasksVerb(emit: Emit<TaskEvent>): Verb<TaskOrder, RetryAnsw
 export async function retryTasks(tx: Tx, orders: readonly TaskOrder[], emit: Emit<TaskEvent>): Promise<RetryAnswer[]> {
   const heads = await headsOf(tx, orders);
   const chosen = unique(orders, heads).filter(({ head }) => retryable(head.status as TaskState));
-  if (chosen.length > 0) await requeue(tx, chosen.map(({ head }) => head), emit);
+  if (chosen.length > 0)
+    await requeue(
+      tx,
+      chosen.map(({ head }) => head),
+      emit,
+    );
   await record(tx, chosen, 'retried');
   return orders.map(({ id }) => {
     const head = heads.get(id);
     if (!head) return { result: 'unknown' };
-    return retryable(head.status as TaskState) ? { result: 'queued' } : { result: 'refused', status: head.status as TaskState };
+    return retryable(head.status as TaskState)
+      ? { result: 'queued' }
+      : { result: 'refused', status: head.status as TaskState };
   });
 }
 
@@ -32,8 +39,24 @@ async function requeue(tx: Tx, heads: readonly TaskHead[], emit: Emit<TaskEvent>
   const rows = heads.map((head) => {
     const again = allows('retry', head.status as TaskState);
     return [
-      head.id, head.status, null, 'queued', null, tx.now, again ? 0 : head.attempt, again ? head.generation + 1 : head.generation, null,
-      again ? null : head.started_at, null, null, null, null, null, null, null, null,
+      head.id,
+      head.status,
+      null,
+      'queued',
+      null,
+      tx.now,
+      again ? 0 : head.attempt,
+      again ? head.generation + 1 : head.generation,
+      null,
+      again ? null : head.started_at,
+      null,
+      null,
+      null,
+      null,
+      null,
+      null,
+      null,
+      null,
       head.session_key === null || head.notify_policy === 'silent' ? 'not_applicable' : 'pending',
     ];
   });

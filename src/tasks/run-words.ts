@@ -6,5 +6,14 @@ export type ErrorClass = (typeof ERROR_CLASSES)[number];
 export type ArgValue = string | number | boolean;
 
 /** What became of one run. */
-export const RUN_OUTCOMES = ['succeeded', 'failed', 'timed_out', 'cancelled', 'lost', 'released', 'blocked', 'needs_input'] as const;
+export const RUN_OUTCOMES = [
+  'succeeded',
+  'failed',
+  'timed_out',
+  'cancelled',
+  'lost',
+  'released',
+  'blocked',
+  'needs_input',
+] as const;
 export type RunOutcome = (typeof RUN_OUTCOMES)[number];

@@ -3,11 +3,26 @@
  * Final states are written once per generation; a person's retry starts the next generation.
  */
 export const TASK_STATES = [
-  'waiting', 'queued', 'leased', 'running', 'paused', 'succeeded', 'failed', 'timed_out', 'cancelled', 'lost',
+  'waiting',
+  'queued',
+  'leased',
+  'running',
+  'paused',
+  'succeeded',
+  'failed',
+  'timed_out',
+  'cancelled',
+  'lost',
 ] as const;
 export type TaskState = (typeof TASK_STATES)[number];
 
-export const FINAL_STATES = ['succeeded', 'failed', 'timed_out', 'cancelled', 'lost'] as const satisfies readonly TaskState[];
+export const FINAL_STATES = [
+  'succeeded',
+  'failed',
+  'timed_out',
+  'cancelled',
+  'lost',
+] as const satisfies readonly TaskState[];
 export type FinalState = (typeof FINAL_STATES)[number];
 
 export const isFinal = (state: TaskState): state is FinalState => (FINAL_STATES as readonly string[]).includes(state);
@@ -55,7 +70,14 @@ export function defaultNotifyPolicy(source: TaskSource): NotifyPolicy {
  * What became of the task's result on its way home; `docs/states.md` defines each.
  * `session_queued`: the final message is a row of the conversation's outgoing queue.
  */
-export const DELIVERY_STATES = ['pending', 'delivered', 'session_queued', 'failed', 'parent_missing', 'not_applicable'] as const;
+export const DELIVERY_STATES = [
+  'pending',
+  'delivered',
+  'session_queued',
+  'failed',
+  'parent_missing',
+  'not_applicable',
+] as const;
 export type DeliveryStatus = (typeof DELIVERY_STATES)[number];
 
 export const PRIORITIES = ['high', 'normal', 'low'] as const;

@@ -1,7 +1,16 @@
 import type { Tx } from '../store/tx.ts';
 import { headsOf, settle } from './cancel.ts';
 import { decide, type RunEnd } from './decide.ts';
-import { expiredTasks, graceLeases, type HeldRun, insertEvents, overdueRuns, runsOfOtherInstances, runsPastDeadline, runsToCancel } from './queries.ts';
+import {
+  expiredTasks,
+  graceLeases,
+  type HeldRun,
+  insertEvents,
+  overdueRuns,
+  runsOfOtherInstances,
+  runsPastDeadline,
+  runsToCancel,
+} from './queries.ts';
 import type { Emit, RetryPolicy, TaskEvent } from './task.ts';
 import { endHeldRuns, NO_RESULT, type RunResult } from './transition.ts';
 
@@ -23,7 +32,11 @@ export interface SweepOptions {
 }
 
 /** What time alone decides: expired leases, runs past their deadline, cancels past the grace, tasks past their time to live. */
-export async function sweep(tx: Tx, { cancelGraceMs, agentsSpeakSince }: SweepOptions, emit: Emit<TaskEvent>): Promise<SweepCounts> {
+export async function sweep(
+  tx: Tx,
+  { cancelGraceMs, agentsSpeakSince }: SweepOptions,
+  emit: Emit<TaskEvent>,
+): Promise<SweepCounts> {
   const lost = await endAsLost(tx, await tx.all(overdueRuns, { now: tx.now, limit: BATCH }), emit);
   const timedOut = await endRuns(tx, await tx.all(runsPastDeadline, { now: tx.now, limit: BATCH }), 'timed_out', emit);
   const patient = tx.now - agentsSpeakSince < cancelGraceMs;
@@ -31,12 +44,22 @@ export async function sweep(tx: Tx, { cancelGraceMs, agentsSpeakSince }: SweepOp
   const cancelled = await endRuns(tx, late, 'cancelled', emit);
   const old = await tx.all(expiredTasks, { now: tx.now, limit: BATCH });
   const heads = await headsOf(tx, old);
-  await settle(tx, [...heads.values()], { to: 'failed', reason: 'expired', error: 'nobody took it before its time to live was over' }, emit);
+  await settle(
+    tx,
+    [...heads.values()],
+    { to: 'failed', reason: 'expired', error: 'nobody took it before its time to live was over' },
+    emit,
+  );
   return { lost, timedOut, cancelled, expired: heads.size };
 }
 
 /** A newer instance of the agent is there: what its predecessors held is re-queued at once. */
-export async function loseOtherInstances(tx: Tx, agentId: string, instanceId: string, emit: Emit<TaskEvent>): Promise<number> {
+export async function loseOtherInstances(
+  tx: Tx,
+  agentId: string,
+  instanceId: string,
+  emit: Emit<TaskEvent>,
+): Promise<number> {
   return endAsLost(tx, await tx.all(runsOfOtherInstances, { agent: agentId, instance: instanceId }), emit);
 }
 
@@ -52,11 +75,20 @@ export function graceForAll(tx: Tx, leaseMs: number): Promise<number> {
 
 const RESULTS: Record<'lost' | 'timed_out' | 'cancelled', RunResult> = {
   lost: { ...NO_RESULT, error: 'the agent stopped answering', errorClass: 'transient' },
-  timed_out: { ...NO_RESULT, error: 'the time limit of the run was reached and the agent did not say so', errorClass: 'transient' },
+  timed_out: {
+    ...NO_RESULT,
+    error: 'the time limit of the run was reached and the agent did not say so',
+    errorClass: 'transient',
+  },
   cancelled: { ...NO_RESULT, error: 'the agent did not confirm the cancel in time' },
 };
 
-async function endRuns(tx: Tx, runs: readonly HeldRun[], outcome: 'lost' | 'timed_out' | 'cancelled', emit: Emit<TaskEvent>): Promise<number> {
+async function endRuns(
+  tx: Tx,
+  runs: readonly HeldRun[],
+  outcome: 'lost' | 'timed_out' | 'cancelled',
+  emit: Emit<TaskEvent>,
+): Promise<number> {
   if (runs.length === 0) return 0;
   const end: RunEnd = { outcome };
   const endings = runs.map((run) => ({
@@ -72,6 +104,8 @@ async function endRuns(tx: Tx, runs: readonly HeldRun[], outcome: 'lost' | 'time
   }));
   const applied = await endHeldRuns(tx, endings, emit);
   const ended = endings.filter((_, index) => applied[index]);
-  await tx.run(insertEvents, { rows: ended.map(({ run, decision }) => [run.task_id, run.run_id, -2, outcome, tx.now, { to: decision.to }]) });
+  await tx.run(insertEvents, {
+    rows: ended.map(({ run, decision }) => [run.task_id, run.run_id, -2, outcome, tx.now, { to: decision.to }]),
+  });
   return ended.length;
 }

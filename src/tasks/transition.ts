@@ -19,7 +19,15 @@ export interface RunResult {
   question: { prompt: string; options: string[] } | null;
 }
 
-export const NO_RESULT: RunResult = { summary: null, outputs: null, error: null, errorClass: null, exitCode: null, signal: null, question: null };
+export const NO_RESULT: RunResult = {
+  summary: null,
+  outputs: null,
+  error: null,
+  errorClass: null,
+  exitCode: null,
+  signal: null,
+  question: null,
+};
 
 /** The end of one held run and what follows for its task. */
 export interface RunEnding {
@@ -36,11 +44,17 @@ export interface RunEnding {
  */
 export async function endHeldRuns(tx: Tx, endings: readonly RunEnding[], emit: Emit<TaskEvent>): Promise<boolean[]> {
   if (endings.length === 0) return [];
-  const applied = await tx.all(applyTransitions, { rows: endings.map((ending) => transitionRow(ending, tx.now)), now: tx.now });
+  const applied = await tx.all(applyTransitions, {
+    rows: endings.map((ending) => transitionRow(ending, tx.now)),
+    now: tx.now,
+  });
   const won = applied.length === endings.length ? null : new Set(applied.map((row) => row.id));
   const effective = won ? endings.filter(({ run }) => won.has(run.task_id)) : endings;
   await tx.run(endRuns, { rows: effective.map((ending) => runRow(ending, tx.now)), now: tx.now });
-  emit(tx, effective.flatMap((ending) => eventsOf(ending, tx.now)));
+  emit(
+    tx,
+    effective.flatMap((ending) => eventsOf(ending, tx.now)),
+  );
   return endings.map(({ run }) => won === null || won.has(run.task_id));
 }
 
@@ -90,11 +104,25 @@ function runRow({ run, decision, result, started }: RunEnding, now: number): unk
 
 function eventsOf({ run, decision, result, started }: RunEnding, now: number): TaskEvent[] {
   const ref = refOf(run);
-  const events: TaskEvent[] = [{ type: 'task.state', from: run.status as TaskState, to: decision.to, reason: decision.reason, ...ref }];
-  if (isFinal(decision.to)) events.push({ type: 'task.ended', state: decision.to as FinalState, end: endOf(run, decision, result, started, now), ...ref });
-  if (decision.to === 'queued') events.push({ type: 'task.queued', queue: run.queue, runAt: now + decision.delayMs, ...ref });
+  const events: TaskEvent[] = [
+    { type: 'task.state', from: run.status as TaskState, to: decision.to, reason: decision.reason, ...ref },
+  ];
+  if (isFinal(decision.to))
+    events.push({
+      type: 'task.ended',
+      state: decision.to as FinalState,
+      end: endOf(run, decision, result, started, now),
+      ...ref,
+    });
+  if (decision.to === 'queued')
+    events.push({ type: 'task.queued', queue: run.queue, runAt: now + decision.delayMs, ...ref });
   if (decision.to === 'waiting') {
-    events.push({ type: 'task.blocked', summary: result.question?.prompt ?? result.summary ?? '', question: result.question !== null, ...ref });
+    events.push({
+      type: 'task.blocked',
+      summary: result.question?.prompt ?? result.summary ?? '',
+      question: result.question !== null,
+      ...ref,
+    });
   }
   return events;
 }

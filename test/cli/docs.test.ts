@@ -95,8 +95,8 @@ describe('docs/cli.md', () => {
   beforeAll(async () => {
     gateway = await TestGateway.start();
     await gateway.agent('agent-1', { AGENT_CONCURRENCY: '3' });
-    const submit = async (template: string) =>
-      (await gateway.api<{ taskId: string }>('POST', '/api/tasks', { template })).body.taskId;
+    const submit = async (template: string, args: Record<string, unknown> = {}) =>
+      (await gateway.api<{ taskId: string }>('POST', '/api/tasks', { template, args })).body.taskId;
     words.set('TASK', await submit('hello'));
     words.set('RUNNING', await submit('sleep', { seconds: 600 }));
     words.set('CANCELLED', await submit('sleep', { seconds: 600 }));

@@ -23,7 +23,10 @@ async function house(env: Record<string, string> = {}): Promise<{ telegram: Tele
 
 async function pair(telegram: Telegram, processes: Processes): Promise<void> {
   telegram.userSends({ chat: CHAT, user: CHAT, text: '/start' });
-  const code = await until(() => /\b[0-9A-HJKMNP-TV-Z]{8}\b/.exec(telegram.botTexts(CHAT).join('\n'))?.[0], 'a pairing code');
+  const code = await until(
+    () => /\b[0-9A-HJKMNP-TV-Z]{8}\b/.exec(telegram.botTexts(CHAT).join('\n'))?.[0],
+    'a pairing code',
+  );
   await processes.api('POST', '/api/access/pairings/approve', { code });
 }
 
@@ -35,7 +38,8 @@ interface TaskSeen {
   runs: { agentId: string; outcome?: string }[];
   deliveryStatus: string;
 }
-const tasks = async (processes: Processes) => (await processes.api<{ tasks: TaskSeen[] }>('GET', '/api/tasks?limit=100')).tasks;
+const tasks = async (processes: Processes) =>
+  (await processes.api<{ tasks: TaskSeen[] }>('GET', '/api/tasks?limit=100')).tasks;
 
 /** Delays are drawn from a fixed seed, so that a failing run can be told from its number. */
 function draws(seed: number): () => number {
@@ -59,9 +63,16 @@ describe('kill -9', () => {
       await new Promise((resolve) => setTimeout(resolve, random() * 700));
       await processes.kill(gateway);
       gateway = await processes.gateway();
-      await until(() => telegram.botTexts(CHAT).some((text) => text.includes(words)), `the result of round ${round}`, 60_000);
+      await until(
+        () => telegram.botTexts(CHAT).some((text) => text.includes(words)),
+        `the result of round ${round}`,
+        60_000,
+      );
     }
-    await until(async () => (await tasks(processes)).filter((task) => task.deliveryStatus === 'delivered').length === 20, 'all 20 deliveries');
+    await until(
+      async () => (await tasks(processes)).filter((task) => task.deliveryStatus === 'delivered').length === 20,
+      'all 20 deliveries',
+    );
     for (let round = 0; round < 20; round += 1) {
       const copies = telegram.botTexts(CHAT).filter((text) => text.includes(`Hello, Crash${round}x`));
       const [first, ...more] = copies;
@@ -82,10 +93,17 @@ describe('kill -9', () => {
     await until(async () => (await tasks(processes))[0]?.status === 'running', 'the task to run');
     await processes.kill(first);
     await processes.agent('agent-2', await processes.agentToken('agent-2'));
-    await until(async () => (await tasks(processes))[0]?.deliveryStatus === 'delivered', 'the result to be delivered', 60_000);
+    await until(
+      async () => (await tasks(processes))[0]?.deliveryStatus === 'delivered',
+      'the result to be delivered',
+      60_000,
+    );
     const [task] = await tasks(processes);
     expect(task).toMatchObject({ status: 'succeeded', attempt: 2 });
-    expect(task!.runs.map(({ agentId, outcome }) => [agentId, outcome])).toEqual([['agent-1', 'lost'], ['agent-2', 'succeeded']]);
+    expect(task!.runs.map(({ agentId, outcome }) => [agentId, outcome])).toEqual([
+      ['agent-1', 'lost'],
+      ['agent-2', 'succeeded'],
+    ]);
     expect(telegram.botTexts(CHAT).filter((text) => text.includes('✅'))).toHaveLength(1);
   }, 120_000);
 
@@ -99,7 +117,11 @@ describe('kill -9', () => {
     await processes.kill(gateway);
     await new Promise((resolve) => setTimeout(resolve, 2_500));
     await processes.gateway();
-    await until(async () => (await tasks(processes))[0]?.deliveryStatus === 'delivered', 'the result to be delivered', 60_000);
+    await until(
+      async () => (await tasks(processes))[0]?.deliveryStatus === 'delivered',
+      'the result to be delivered',
+      60_000,
+    );
     const [task] = await tasks(processes);
     expect(task).toMatchObject({ status: 'succeeded', attempt: 1 });
     expect(task!.runs).toHaveLength(1);

@@ -41,13 +41,22 @@ describe('Telegram, from a message to its result', () => {
     const house = await startHouse({ TELEGRAM_BOT_TOKEN: telegram.token, TELEGRAM_API_ROOT: telegram.url });
     await house.agent();
     telegram.userSends({ chat: 42, user: 42, text: '/run hello name=Eve' });
-    const code = await until(() => /\b[0-9A-HJKMNP-TV-Z]{8}\b/.exec(telegram.botTexts(42).join('\n'))?.[0], 'a pairing code');
+    const code = await until(
+      () => /\b[0-9A-HJKMNP-TV-Z]{8}\b/.exec(telegram.botTexts(42).join('\n'))?.[0],
+      'a pairing code',
+    );
     expect((await house.api<{ tasks: unknown[] }>('GET', '/api/tasks')).body.tasks).toEqual([]);
     const approved = await house.api('POST', '/api/access/pairings/approve', { code });
     expect(approved.status).toBe(200);
     telegram.userSends({ chat: 42, user: 42, text: '/run hello name=Eve' });
-    const result = await until(() => telegram.history(42).find((message) => message.from === 'bot' && /Hello, Eve/.test(message.text)), 'the result');
-    const asked = telegram.history(42).filter((message) => message.from === 42).at(-1)!;
+    const result = await until(
+      () => telegram.history(42).find((message) => message.from === 'bot' && /Hello, Eve/.test(message.text)),
+      'the result',
+    );
+    const asked = telegram
+      .history(42)
+      .filter((message) => message.from === 42)
+      .at(-1)!;
     expect(result.replyTo).toBe(asked.message_id);
   });
 
@@ -58,7 +67,11 @@ describe('Telegram, from a message to its result', () => {
     await house.pair('telegram', '42');
     await house.agent();
     telegram.userSends({ chat: 42, user: 42, text: '/run sleep seconds=600' });
-    await until(async () => (await house.api<{ tasks: { status: string }[] }>('GET', '/api/tasks')).body.tasks[0]?.status === 'running', 'it to run');
+    await until(
+      async () =>
+        (await house.api<{ tasks: { status: string }[] }>('GET', '/api/tasks')).body.tasks[0]?.status === 'running',
+      'it to run',
+    );
     telegram.userSends({ chat: 42, user: 42, text: '/cancel' });
     await until(async () => {
       const { body } = await house.api<{ tasks: { status: string; deliveryStatus: string }[] }>('GET', '/api/tasks');

@@ -1,8 +1,8 @@
 import { readFileSync } from 'node:fs';
 import { afterEach, describe, expect, it } from 'vitest';
-import { inboxRows } from '../support/inbox.ts';
 import { startFakeWecom } from '../support/fake-wecom.ts';
 import { TestGateway } from '../support/gateway.ts';
+import { inboxRows } from '../support/inbox.ts';
 import { until } from '../support/until.ts';
 
 const cleanups: (() => Promise<unknown>)[] = [];
@@ -26,22 +26,39 @@ const vectors = JSON.parse(readFileSync(new URL('../fixtures/wecom/vectors.json'
   negative: (Partial<Vector> & { id: string })[];
 };
 const official = vectors.positive.find((vector) => vector.id === 'official-url-verify-QDG6eK')!;
-const post = vectors.positive.find((vector) => vector.timestamp === '1409659813' && vector.msg_signature.startsWith('477715d1'))!;
+const post = vectors.positive.find(
+  (vector) => vector.timestamp === '1409659813' && vector.msg_signature.startsWith('477715d1'),
+)!;
 
 async function officialHouse(): Promise<TestGateway> {
   const house = await TestGateway.start({
-    WECOM_CORP_ID: official.corpid, WECOM_AGENT_ID: '218', WECOM_SECRET: 'a-secret-of-a-test', WECOM_TOKEN: official.token,
-    WECOM_ENCODING_AES_KEY: official.encodingAESKey, WECOM_TIMESTAMP_WINDOW: 'off', WECOM_API_ROOT: 'http://127.0.0.1:9',
+    WECOM_CORP_ID: official.corpid,
+    WECOM_AGENT_ID: '218',
+    WECOM_SECRET: 'a-secret-of-a-test',
+    WECOM_TOKEN: official.token,
+    WECOM_ENCODING_AES_KEY: official.encodingAESKey,
+    WECOM_TIMESTAMP_WINDOW: 'off',
+    WECOM_API_ROOT: 'http://127.0.0.1:9',
   });
   cleanups.push(() => house.stop());
   return house;
 }
 
-const envelope = (encrypt: string) => `<xml><ToUserName><![CDATA[x]]></ToUserName><AgentID>218</AgentID><Encrypt><![CDATA[${encrypt}]]></Encrypt></xml>`;
-const callback = (house: TestGateway, vector: { msg_signature: string; timestamp: string; nonce: string }, body: string) =>
-  fetch(`${house.url}/channels/wecom/callback?msg_signature=${vector.msg_signature}&timestamp=${vector.timestamp}&nonce=${vector.nonce}`, {
-    method: 'POST', body, headers: { 'content-type': 'text/xml' },
-  });
+const envelope = (encrypt: string) =>
+  `<xml><ToUserName><![CDATA[x]]></ToUserName><AgentID>218</AgentID><Encrypt><![CDATA[${encrypt}]]></Encrypt></xml>`;
+const callback = (
+  house: TestGateway,
+  vector: { msg_signature: string; timestamp: string; nonce: string },
+  body: string,
+) =>
+  fetch(
+    `${house.url}/channels/wecom/callback?msg_signature=${vector.msg_signature}&timestamp=${vector.timestamp}&nonce=${vector.nonce}`,
+    {
+      method: 'POST',
+      body,
+      headers: { 'content-type': 'text/xml' },
+    },
+  );
 
 describe('WeCom, through the gateway itself', () => {
   it("answers the official URL check with exactly the official sample's plaintext", async () => {
@@ -58,7 +75,9 @@ describe('WeCom, through the gateway itself', () => {
       expect([response.status, await response.text()]).toEqual([200, '']);
     }
     const rows = await inboxRows(house.gateway.rooms.store);
-    expect(rows.map(({ identity, text }) => ({ identity, text }))).toEqual([{ identity: 'msg:4561255354251345929', text: 'hello' }]);
+    expect(rows.map(({ identity, text }) => ({ identity, text }))).toEqual([
+      { identity: 'msg:4561255354251345929', text: 'hello' },
+    ]);
   });
 
   it('a wrong signature, a body too large and a body that is no envelope are refused and leave no row', async () => {
@@ -74,8 +93,12 @@ describe('WeCom, through the gateway itself', () => {
     const wecom = await startFakeWecom();
     cleanups.push(() => wecom.stop());
     const house = await TestGateway.start({
-      WECOM_CORP_ID: wecom.corpId, WECOM_AGENT_ID: wecom.agentId, WECOM_SECRET: wecom.secret, WECOM_TOKEN: wecom.token,
-      WECOM_ENCODING_AES_KEY: wecom.encodingAesKey, WECOM_API_ROOT: wecom.url,
+      WECOM_CORP_ID: wecom.corpId,
+      WECOM_AGENT_ID: wecom.agentId,
+      WECOM_SECRET: wecom.secret,
+      WECOM_TOKEN: wecom.token,
+      WECOM_ENCODING_AES_KEY: wecom.encodingAesKey,
+      WECOM_API_ROOT: wecom.url,
     });
     cleanups.push(() => house.stop());
     wecom.callbackUrl = `${house.url}/channels/wecom/callback`;
@@ -83,7 +106,10 @@ describe('WeCom, through the gateway itself', () => {
     await house.agent();
     const delivery = await wecom.userSends({ user: 'ZhangSan', text: '/run hello name=Ada' });
     expect(delivery).toMatchObject({ attempts: 1, status: 200, body: '' });
-    await until(() => wecom.history('zhangsan').some((text) => text.includes('Hello, Ada')), 'the result on the platform');
+    await until(
+      () => wecom.history('zhangsan').some((text) => text.includes('Hello, Ada')),
+      'the result on the platform',
+    );
     await until(async () => {
       const { body } = await house.api<{ tasks: { deliveryStatus: string }[] }>('GET', '/api/tasks');
       return body.tasks[0]?.deliveryStatus === 'delivered';

@@ -375,6 +375,8 @@ describe('messages', () => {
     }
     expect(await inbox(chat)).toEqual([]);
     expect(await people(chat)).toEqual([]);
+    const huge = await chat.call('/api/chat/messages', { body: { text: 'x'.repeat(70_000) } });
+    expect(huge).toMatchObject({ status: 413, body: { code: 'too_large' } });
     expect((await chat.call('/api/chat/messages', { body: { text: 'x'.repeat(8_000) } })).status).toBe(202);
   });
 
@@ -550,6 +552,16 @@ describe('events', () => {
     expect((await follow(chat, '/api/chat/events?user=bob')).status).toBe(200);
     open[0]!.close();
     await until(async () => (await follow(chat, '/api/chat/events?user=ann')).status === 200, 'a place to be free');
+  });
+
+  it('a stream that has nothing to tell gives signs of life, and notices by itself that access was revoked', async () => {
+    const chat = await start({ heartbeatMs: 5 });
+    const ann = await chat.signIn('ann');
+    const stream = await follow(chat, '/api/chat/events', { as: ann });
+    await until(() => stream.comments >= 3, 'three signs of life');
+    expect(stream.events).toEqual([]);
+    await chat.store.transact('revoke', (tx) => revoke(tx, webchatPerson('ann'), 'cli'));
+    await until(() => stream.ended, 'the stream to end');
   });
 
   it('a cursor that is none is refused', async () => {

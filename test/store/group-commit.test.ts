@@ -24,7 +24,9 @@ afterEach(async () => {
 const put = (tx: Tx, value: string) =>
   tx.exec(tx.dialect.build.insertInto('channel_state').values({ channel: 'c', account: 'a', key: value, value: '1' }));
 const stored = async (reader: Pick<Store, 'fetch' | 'dialect'> = store) =>
-  (await reader.fetch(reader.dialect.build.selectFrom('channel_state').select('key').orderBy('key'))).map((row) => row.key);
+  (await reader.fetch(reader.dialect.build.selectFrom('channel_state').select('key').orderBy('key'))).map(
+    (row) => row.key,
+  );
 
 /** Stores each item; throws over the item `bad`. Remembers the batches it was given. */
 function storing(name = 'test.put', rank?: number): Verb<string, string> & { batches: string[][] } {
@@ -72,7 +74,10 @@ it('calls of one turn share one transaction and each verb runs once over all the
   const one = storing('test.one', 60);
   const two = storing('test.two', 10);
   const order: string[] = [];
-  const note = (verb: typeof one): Verb<string, string> => ({ ...verb, run: (tx, items) => (order.push(verb.name), verb.run(tx, items)) });
+  const note = (verb: typeof one): Verb<string, string> => ({
+    ...verb,
+    run: (tx, items) => (order.push(verb.name), verb.run(tx, items)),
+  });
   const [first, second] = [note(one), note(two)];
   const answers = await Promise.all([
     store.write(first, ['a', 'b']),
@@ -90,14 +95,24 @@ it('500 callers of one turn cost one commit; a very large turn is cut so that no
   const verb = storing();
   await Promise.all(Array.from({ length: 500 }, (_, n) => store.write(verb, [`k${n}`])));
   expect(store.stats().transactions).toBe(1);
-  await Promise.all(Array.from({ length: 5 }, (_, n) => store.write(verb, Array.from({ length: 400 }, (_u, m) => `m${n}.${m}`))));
+  await Promise.all(
+    Array.from({ length: 5 }, (_, n) =>
+      store.write(
+        verb,
+        Array.from({ length: 400 }, (_u, m) => `m${n}.${m}`),
+      ),
+    ),
+  );
   expect(store.stats().transactions).toBe(4);
   expect(verb.batches.every((batch) => batch.length <= 1_000)).toBe(true);
   expect(await stored()).toHaveLength(2_500);
 });
 
 it('a unit larger than a turn is still one transaction', async () => {
-  await store.write(storing(), Array.from({ length: 2_500 }, (_, n) => `k${n}`));
+  await store.write(
+    storing(),
+    Array.from({ length: 2_500 }, (_, n) => `k${n}`),
+  );
   expect(store.stats().transactions).toBe(1);
 });
 
@@ -120,12 +135,27 @@ it('a caller that was answered beside a failing one may use the store at once', 
     await store.write(verb, [value]);
     return stored();
   };
-  const results = await Promise.allSettled([readsAfter('a'), store.write(verb, ['bad']), readsAfter('b'), readsAfter('c'), readsAfter('d')]);
-  expect(results.map((result) => result.status)).toEqual(['fulfilled', 'rejected', 'fulfilled', 'fulfilled', 'fulfilled']);
+  const results = await Promise.allSettled([
+    readsAfter('a'),
+    store.write(verb, ['bad']),
+    readsAfter('b'),
+    readsAfter('c'),
+    readsAfter('d'),
+  ]);
+  expect(results.map((result) => result.status)).toEqual([
+    'fulfilled',
+    'rejected',
+    'fulfilled',
+    'fulfilled',
+    'fulfilled',
+  ]);
 });
 
 it('a verb that answers too few items is a fault of its own, not of its neighbours', async () => {
-  const short: Verb<string, string> = { name: 'test.short', run: async (tx, items) => (await put(tx, 'short'), items.slice(1)) };
+  const short: Verb<string, string> = {
+    name: 'test.short',
+    run: async (tx, items) => (await put(tx, 'short'), items.slice(1)),
+  };
   const results = await Promise.allSettled([store.write(short, ['x']), store.write(storing(), ['a'])]);
   expect(results.map((result) => result.status)).toEqual(['rejected', 'fulfilled']);
   expect(String((results[0] as PromiseRejectedResult).reason)).toContain('test.short answered 0 of 1 items');
@@ -150,7 +180,11 @@ it('the store itself, used inside a transaction, says so at once instead of hang
   const uses: Record<string, (inner: Store) => Promise<unknown>> = {
     write: (inner) => inner.write(storing(), ['x']),
     transact: (inner) => inner.transact('test.inner', async () => 1),
-    all: (inner) => inner.all(hot<Record<string, never>, unknown>('test.select', (d) => d.build.selectFrom('meta').selectAll()), {}),
+    all: (inner) =>
+      inner.all(
+        hot<Record<string, never>, unknown>('test.select', (d) => d.build.selectFrom('meta').selectAll()),
+        {},
+      ),
     fetch: (inner) => countByStatus(inner),
   };
   for (const [name, use] of Object.entries(uses)) {
@@ -177,7 +211,9 @@ it('a verb that awaits something foreign is rolled back with an error; the other
   });
   const results = await Promise.allSettled([waits, store.write(storing(), ['a'])]);
   expect(results.map((result) => result.status)).toEqual(['rejected', 'fulfilled']);
-  expect(String((results[0] as PromiseRejectedResult).reason)).toMatch(/awaited something outside of itself.*test\.waits/);
+  expect(String((results[0] as PromiseRejectedResult).reason)).toMatch(
+    /awaited something outside of itself.*test\.waits/,
+  );
   expect(await stored()).toEqual(['a']);
   // What it still does when its wait is over reaches no later transaction.
   const next = store.write(storing(), ['b']);
@@ -215,7 +251,12 @@ it('the time of a transaction stands still, and a parameter that is undefined is
   });
   expect(times[0]).toBe(times[1]);
   const missing = store.transact('test.undefined', (tx) =>
-    tx.exec(tx.dialect.build.updateTable('channel_state').set({ value: '2' }).where('key', '=', undefined as never)),
+    tx.exec(
+      tx.dialect.build
+        .updateTable('channel_state')
+        .set({ value: '2' })
+        .where('key', '=', undefined as never),
+    ),
   );
   await expect(missing).rejects.toThrow(/undefined/);
 });

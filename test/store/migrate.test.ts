@@ -26,8 +26,11 @@ function withConnection<T>(work: (connection: Database.Database) => T): T {
   }
 }
 const schema = () =>
-  withConnection((connection) => connection.prepare("select type, name, sql from sqlite_master where name not like 'sqlite_%' order by name").all());
-const versions = () => withConnection((connection) => connection.prepare('select version from migration order by version').pluck().all());
+  withConnection((connection) =>
+    connection.prepare("select type, name, sql from sqlite_master where name not like 'sqlite_%' order by name").all(),
+  );
+const versions = () =>
+  withConnection((connection) => connection.prepare('select version from migration order by version').pluck().all());
 
 /** A next step that adds columns, an index and rows: none of it may be done twice. */
 const SECOND: Migration = {
@@ -50,7 +53,9 @@ it('a failing statement at any place of any migration leaves nothing of its step
       withConnection((connection) => migrate(connection, before));
       const untouched = schema();
       const broken = { ...migration, statements: migration.statements.toSpliced(place, 0, FAULT) };
-      expect(() => withConnection((connection) => migrate(connection, [...before, broken])), `place ${place}`).toThrow(/nothing of it was applied/);
+      expect(() => withConnection((connection) => migrate(connection, [...before, broken])), `place ${place}`).toThrow(
+        /nothing of it was applied/,
+      );
       expect(schema()).toEqual(untouched);
       withConnection((connection) => migrate(connection, [...before, migration]));
       expect(versions()).toEqual([...before, migration].map(({ version }) => version));
@@ -62,7 +67,9 @@ it('kill -9 between any two statements leaves no half step, and the next start c
   const script = join(folder, 'migrating.mjs');
   const module = join(await compiledSrc(), 'store', 'migrate.js');
   const last = MIGRATIONS.at(-1)!.statements.length;
-  await writeFile(script, `
+  await writeFile(
+    script,
+    `
     import { createRequire } from 'node:module';
     import { migrate, MIGRATIONS } from ${JSON.stringify(module)};
     const Database = createRequire(${JSON.stringify(module)})('better-sqlite3');
@@ -74,21 +81,30 @@ it('kill -9 between any two statements leaves no half step, and the next start c
     const victim = at > ${last} ? steps.length - 1 : steps.length - 2;
     const place = at > ${last} ? at - ${last} - 1 : at;
     migrate(connection, steps.map((step, n) => n === victim ? { ...step, statements: step.statements.toSpliced(place, 0, 'select die()') } : step));
-  `);
+  `,
+  );
   const die = async (at: number) => {
     const child = fork(script, [path, JSON.stringify(SECOND), String(at)]);
     const [code, signal] = (await once(child, 'exit')) as [number | null, string | null];
     expect([code, signal]).toEqual([null, 'SIGKILL']);
   };
   // First, in the middle and last of the initial schema; every place of the small step.
-  const places = [0, Math.floor(last / 2), last, ...SECOND.statements.map((_, n) => last + 1 + n), last + 1 + SECOND.statements.length];
+  const places = [
+    0,
+    Math.floor(last / 2),
+    last,
+    ...SECOND.statements.map((_, n) => last + 1 + n),
+    last + 1 + SECOND.statements.length,
+  ];
   for (const at of places) {
     await rm(path, { force: true });
     await die(at);
     expect(versions()).toEqual(at > last ? [1] : []);
     withConnection((connection) => migrate(connection, [...MIGRATIONS, SECOND]));
     expect(versions()).toEqual([1, 2]);
-    expect(withConnection((connection) => connection.prepare("select value from meta where key = 'second'").pluck().all())).toEqual(['done']);
+    expect(
+      withConnection((connection) => connection.prepare("select value from meta where key = 'second'").pluck().all()),
+    ).toEqual(['done']);
     expect(withConnection((connection) => connection.pragma('integrity_check', { simple: true }))).toBe('ok');
   }
 });
@@ -105,7 +121,9 @@ it('a newer schema is refused by name and left alone, and the lock is free again
   withConnection((connection) => migrate(connection, [...MIGRATIONS, SECOND]));
   const before = schema();
   for (let n = 0; n < 2; n += 1) {
-    expect(() => openSqlite({ path })).toThrow(expect.objectContaining({ code: 'invalid_config', message: expect.stringMatching(/version 2.*upgrade Errand/) }));
+    expect(() => openSqlite({ path })).toThrow(
+      expect.objectContaining({ code: 'invalid_config', message: expect.stringMatching(/version 2.*upgrade Errand/) }),
+    );
   }
   expect(schema()).toEqual(before);
 });

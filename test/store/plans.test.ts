@@ -3,8 +3,8 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import Database from 'better-sqlite3';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { type HotQuery, Param, sqliteDialect } from '../../src/store/dialect.ts';
 import { createOutbox } from '../../src/outbox/enqueue.ts';
+import { type HotQuery, Param, sqliteDialect } from '../../src/store/dialect.ts';
 import { Core, newTask, ROUTE, SESSION } from '../support/core.ts';
 
 /** Partial indexes of what is under way: they hold few rows however long the tables grow, and may be walked from end to end. */
@@ -19,7 +19,10 @@ const ALLOWED: Readonly<Record<string, { steps: readonly string[]; why: string }
   },
   'http.said': { steps: ['USE TEMP B-TREE FOR ORDER BY'], why: 'sorts what was written because of one message' },
   'http.undelivered': { steps: ['USE TEMP B-TREE FOR GROUP BY'], why: 'groups the messages under way' },
-  'chat.after': { steps: ['USE TEMP B-TREE FOR ORDER BY'], why: 'sorts the messages of a person that nobody has acted on yet' },
+  'chat.after': {
+    steps: ['USE TEMP B-TREE FOR ORDER BY'],
+    why: 'sorts the messages of a person that nobody has acted on yet',
+  },
   'chat.before': { steps: ['USE TEMP B-TREE FOR ORDER BY'], why: 'the same' },
 };
 
@@ -31,7 +34,8 @@ async function hotStatements(): Promise<HotQuery<never, unknown>[]> {
   for (const file of files.sort()) {
     const exports = (await import(pathToFileURL(join(SOURCES, file)).href)) as Record<string, unknown>;
     for (const value of Object.values(exports)) {
-      if (typeof value === 'object' && value !== null && 'compile' in value) found.push(value as HotQuery<never, unknown>);
+      if (typeof value === 'object' && value !== null && 'compile' in value)
+        found.push(value as HotQuery<never, unknown>);
     }
   }
   return found;
@@ -40,13 +44,18 @@ const statements = await hotStatements();
 
 function plan(connection: Database.Database, query: HotQuery<never, unknown>): string[] {
   const compiled = query.compile(sqliteDialect);
-  const values = compiled.parameters.map((value) => (value instanceof Param ? (value.name.endsWith('ows') ? '[]' : 1) : value));
-  return (connection.prepare(`explain query plan ${compiled.sql}`).all(values) as { detail: string }[]).map((row) => row.detail);
+  const values = compiled.parameters.map((value) =>
+    value instanceof Param ? (value.name.endsWith('ows') ? '[]' : 1) : value,
+  );
+  return (connection.prepare(`explain query plan ${compiled.sql}`).all(values) as { detail: string }[]).map(
+    (row) => row.detail,
+  );
 }
 
 /** Thousands of rows where rows pile up, a few where work is under way. */
 async function fill(core: Core): Promise<void> {
-  const seed = (n: number) => newTask({ sessionKey: n % 3 === 0 ? null : `${SESSION}${n % 50}`, source: 'chat', idempotencyKey: `${n}` });
+  const seed = (n: number) =>
+    newTask({ sessionKey: n % 3 === 0 ? null : `${SESSION}${n % 50}`, source: 'chat', idempotencyKey: `${n}` });
   const seeds = Array.from({ length: 3_000 }, (_, n) => ({ task: seed(n), route: ROUTE, goal: 'g' }));
   for (let n = 0; n < seeds.length; n += 500) await core.store.write(core.verbs.start, seeds.slice(n, n + 500));
   const grants = await core.claimAll('a1', { max: 2_000 });
@@ -55,20 +64,52 @@ async function fill(core: Core): Promise<void> {
   const outbox = createOutbox({ instant: new Set(['webchat']), emit: () => undefined });
   await core.store.transact('fill', async (tx) => {
     const messages = Array.from({ length: 3_000 }, (_, n) => ({
-      route: n < 40 ? { ...ROUTE, chat: `${n}` } : { ...ROUTE, channel: 'webchat' as const }, sessionKey: `${SESSION}${n % 50}`, kind: 'final' as const, text: 'x', dedupeKey: `${n}`,
+      route: n < 40 ? { ...ROUTE, chat: `${n}` } : { ...ROUTE, channel: 'webchat' as const },
+      sessionKey: `${SESSION}${n % 50}`,
+      kind: 'final' as const,
+      text: 'x',
+      dedupeKey: `${n}`,
     }));
     await outbox.enqueue(tx, messages);
     const { build } = tx.dialect;
     for (let n = 0; n < 1_000; n += 1) {
-      await tx.exec(build.insertInto('inbox').values({
-        id: 100_000 + n, channel: n % 2 ? 'webchat' : 'telegram', account: 'default', identity: `${n}`, kind: 'text', route: '{}', sender_id: `${n % 50}`,
-        sender_name: null, text: 't', addressed: 1, sent_at: null, received_at: n, status: n < 990 ? 'done' : 'new', attempts: 0,
-        session_key: n < 990 ? `${SESSION}${n % 50}` : null, reason: null, done_at: null,
-      }));
-      await tx.exec(build.insertInto('followup').values({
-        id: 200_000 + n, inbox_id: 100_000 + n, session_key: `${SESSION}${n % 50}`, route: '{}', user_id: 'u', template: 't', args: '{}',
-        status: n < 990 ? 'started' : 'queued', reason: null, flow_id: null, created_at: n, done_at: null,
-      }));
+      await tx.exec(
+        build.insertInto('inbox').values({
+          id: 100_000 + n,
+          channel: n % 2 ? 'webchat' : 'telegram',
+          account: 'default',
+          identity: `${n}`,
+          kind: 'text',
+          route: '{}',
+          sender_id: `${n % 50}`,
+          sender_name: null,
+          text: 't',
+          addressed: 1,
+          sent_at: null,
+          received_at: n,
+          status: n < 990 ? 'done' : 'new',
+          attempts: 0,
+          session_key: n < 990 ? `${SESSION}${n % 50}` : null,
+          reason: null,
+          done_at: null,
+        }),
+      );
+      await tx.exec(
+        build.insertInto('followup').values({
+          id: 200_000 + n,
+          inbox_id: 100_000 + n,
+          session_key: `${SESSION}${n % 50}`,
+          route: '{}',
+          user_id: 'u',
+          template: 't',
+          args: '{}',
+          status: n < 990 ? 'started' : 'queued',
+          reason: null,
+          flow_id: null,
+          created_at: n,
+          done_at: null,
+        }),
+      );
     }
   });
 }
@@ -119,7 +160,8 @@ describe.each(['a database with data', 'the same with the planner’s statistics
 it('the check itself sees a scan and a sort', async () => {
   const core = await Core.open();
   const connection = new Database(core.path, { readonly: true });
-  const steps = (sql: string) => (connection.prepare(`explain query plan ${sql}`).all() as { detail: string }[]).map((row) => row.detail);
+  const steps = (sql: string) =>
+    (connection.prepare(`explain query plan ${sql}`).all() as { detail: string }[]).map((row) => row.detail);
   expect(costly(steps('select * from task where label = 1'))).toHaveLength(1);
   expect(costly(steps('select * from task where flow_id = 1 order by label'))).toHaveLength(1);
   expect(costly(steps('select * from task where id = 1'))).toEqual([]);

@@ -38,7 +38,9 @@ const row = (key: string, bytes = 1) => ({ channel: 'c', account: 'a', key, valu
 const put = (store: Store, key: string, bytes?: number) =>
   store.transact('test.put', (tx) => tx.exec(tx.dialect.build.insertInto('channel_state').values(row(key, bytes))));
 const keys = async (store: Store) =>
-  (await store.fetch(store.dialect.build.selectFrom('channel_state').select('key').orderBy('key'))).map(({ key }) => key);
+  (await store.fetch(store.dialect.build.selectFrom('channel_state').select('key').orderBy('key'))).map(
+    ({ key }) => key,
+  );
 const codeOf = (work: () => unknown): unknown => {
   try {
     work();
@@ -52,14 +54,28 @@ it('the file is written as it must be: WAL, FULL, foreign keys', async () => {
   const store = opened();
   const pragma = (name: string) => sql<Record<string, unknown>>`${sql.raw(`pragma ${name}`)}`;
   const rows = await store.transact('test.pragma', async (tx) => [
-    await tx.fetch(pragma('journal_mode')), await tx.fetch(pragma('synchronous')), await tx.fetch(pragma('foreign_keys')),
+    await tx.fetch(pragma('journal_mode')),
+    await tx.fetch(pragma('synchronous')),
+    await tx.fetch(pragma('foreign_keys')),
   ]);
   expect(rows).toEqual([[{ journal_mode: 'wal' }], [{ synchronous: 2 }], [{ foreign_keys: 1 }]]);
   const orphan = store.transact('test.orphan', (tx) =>
-    tx.exec(tx.dialect.build.insertInto('followup').values({
-      id: 1, inbox_id: 99, session_key: 's', route: '{}', user_id: 'u', template: 't', args: '{}', status: 'queued', reason: null,
-      flow_id: null, created_at: 1, done_at: null,
-    })),
+    tx.exec(
+      tx.dialect.build.insertInto('followup').values({
+        id: 1,
+        inbox_id: 99,
+        session_key: 's',
+        route: '{}',
+        user_id: 'u',
+        template: 't',
+        args: '{}',
+        status: 'queued',
+        reason: null,
+        flow_id: null,
+        created_at: 1,
+        done_at: null,
+      }),
+    ),
   );
   await expect(orphan).rejects.toThrow(/FOREIGN KEY/);
 });
@@ -67,7 +83,9 @@ it('the file is written as it must be: WAL, FULL, foreign keys', async () => {
 it('a second gateway on one file is refused, also under another name of it, and readers are not', async () => {
   const store = opened();
   expect(codeOf(() => openSqlite({ path }))).toBe('store_locked');
-  expect(codeOf(() => openSqlite({ path: join(folder, '..', folder.split('/').at(-1)!, 'errand.db') }))).toBe('store_locked');
+  expect(codeOf(() => openSqlite({ path: join(folder, '..', folder.split('/').at(-1)!, 'errand.db') }))).toBe(
+    'store_locked',
+  );
   await put(store, 'a');
   const reader = new Database(path, { readonly: true });
   expect(reader.prepare('select count(*) from channel_state').pluck().get()).toBe(1);
@@ -79,12 +97,15 @@ it('a second gateway on one file is refused, also under another name of it, and 
 it('the lock is gone after kill -9 of its holder, and what it was told is stored is there', async () => {
   const script = join(folder, 'holder.mjs');
   const module = join(await compiledSrc(), 'store', 'sqlite.js');
-  await writeFile(script, `
+  await writeFile(
+    script,
+    `
     import { openSqlite } from ${JSON.stringify(module)};
     const store = openSqlite({ path: process.argv[2] });
     const put = (key) => store.transact('put', (tx) => tx.exec(tx.dialect.build.insertInto('channel_state').values({ channel: 'c', account: 'a', key, value: '1' })));
     for (let n = 0; ; n += 1) { await put('k' + n); process.send(n); await new Promise((resolve) => setTimeout(resolve, 1)); }
-  `);
+  `,
+  );
   const child = fork(script, [path]);
   let acknowledged = -1;
   const enough = new Promise<void>((resolve, reject) => {
@@ -137,12 +158,14 @@ it('on a full disk everybody of the turn is told so, nothing is half stored, and
     await tx.exec(tx.dialect.build.insertInto('channel_state').values(row('big', 300_000)));
   });
   const together = await Promise.allSettled([put(store, 'neighbour'), pair, put(store, 'other', 300_000)]);
-  expect(together.map((result) => (result.status === 'rejected' ? (result.reason as AppError).code : 'stored'))).toEqual([
-    'storage_full', 'storage_full', 'storage_full',
-  ]);
+  expect(
+    together.map((result) => (result.status === 'rejected' ? (result.reason as AppError).code : 'stored')),
+  ).toEqual(['storage_full', 'storage_full', 'storage_full']);
   expect(await keys(store)).toEqual(before);
   // Making room is a write too, and must work on a full disk.
-  await store.transact('test.free', (tx) => tx.exec(tx.dialect.build.deleteFrom('channel_state').where('key', '=', 'fill0')));
+  await store.transact('test.free', (tx) =>
+    tx.exec(tx.dialect.build.deleteFrom('channel_state').where('key', '=', 'fill0')),
+  );
   await put(store, 'fits', 50_000);
   expect(await keys(store)).toContain('fits');
 });
@@ -168,10 +191,12 @@ it('ids never repeat: not over rollbacks, not over restarts, not after a large r
   let store = opened();
   for (const count of [1, 3, 996, 1, 2_500, 1, 1_000, 1]) {
     await take(store, count);
-    await store.transact('test.rollback', async (tx) => {
-      await tx.ids(700);
-      throw new Error('no');
-    }).catch(() => undefined);
+    await store
+      .transact('test.rollback', async (tx) => {
+        await tx.ids(700);
+        throw new Error('no');
+      })
+      .catch(() => undefined);
     if (count > 990) store = await reopened(store);
   }
   await take(store, 1);
@@ -185,7 +210,9 @@ it('public ids keep their text for ever, and differ between installations', asyn
   expect(store.ids.encode(12_345)).toBe(text);
   const other = openSqlite({ path: join(folder, 'elsewhere', 'errand.db') });
   open.push(other);
-  expect(Array.from({ length: 20 }, (_, n) => other.ids.encode(n + 1))).not.toEqual(Array.from({ length: 20 }, (_, n) => store.ids.encode(n + 1)));
+  expect(Array.from({ length: 20 }, (_, n) => other.ids.encode(n + 1))).not.toEqual(
+    Array.from({ length: 20 }, (_, n) => store.ids.encode(n + 1)),
+  );
 });
 
 it('the log stays bounded under 3,000 writes while others read', async () => {

@@ -33,9 +33,25 @@ export const GRACE_MS = 20_000;
 /** A task of no template in particular. */
 export function newTask(more: Partial<NewTask> = {}): NewTask {
   return {
-    template: 't', runtime: 'shell', pool: 'default', agent: null, labels: null, args: {}, idempotencyKey: null, sessionKey: null,
-    flowId: null, source: 'api', label: null, parentTaskId: null, notifyPolicy: null, priority: 'normal', runAt: null, ttlMs: null,
-    timeoutMs: 600_000, retry: null, ...more,
+    template: 't',
+    runtime: 'shell',
+    pool: 'default',
+    agent: null,
+    labels: null,
+    args: {},
+    idempotencyKey: null,
+    sessionKey: null,
+    flowId: null,
+    source: 'api',
+    label: null,
+    parentTaskId: null,
+    notifyPolicy: null,
+    priority: 'normal',
+    runAt: null,
+    ttlMs: null,
+    timeoutMs: 600_000,
+    retry: null,
+    ...more,
   };
 }
 
@@ -49,6 +65,9 @@ export interface CoreOptions {
   labelSets?: () => Record<string, string>[];
   assignmentOf?: AssignmentOf;
 }
+
+/** Of all cores: an agent goes on counting when the gateway starts again. */
+let reportSeq = 100;
 
 /** Store, task engine, flows and the agents' gateway on a real file, wired as the application wires them, with a clock that is told. */
 export class Core {
@@ -72,7 +91,6 @@ export class Core {
     cancel: cancelTasksVerb(this.emit),
     retry: retryTasksVerb(this.emit),
   };
-  #seq = 100;
   #monotonic = 0;
 
   static async open(options: CoreOptions = {}): Promise<Core> {
@@ -88,8 +106,14 @@ export class Core {
     this.registry = new AgentRegistry({ ...common, offlineMs: OFFLINE_MS });
     this.dispatch = new Dispatch({ ...common, leaseMs: LEASE_MS, labelSets: options.labelSets ?? (() => []) });
     this.gateway = new AgentGateway({
-      ...common, ids: this.store.ids, registry: this.registry, dispatch: this.dispatch, leaseMs: LEASE_MS, heartbeatMs: 10_000,
-      version: '1.2.3', assignmentOf: options.assignmentOf ?? ((grant) => this.#assignment(grant)),
+      ...common,
+      ids: this.store.ids,
+      registry: this.registry,
+      dispatch: this.dispatch,
+      leaseMs: LEASE_MS,
+      heartbeatMs: 10_000,
+      version: '1.2.3',
+      assignmentOf: options.assignmentOf ?? ((grant) => this.#assignment(grant)),
     });
     this.#bus.subscribe(followTasks);
     this.#bus.subscribe(async (tx, events) => tx.afterCommit(() => void this.events.push(...events)));
@@ -133,7 +157,15 @@ export class Core {
   }
 
   claimOf(agentId: string, more: Partial<Claim> = {}): Claim {
-    return { agentId, instanceId: `${agentId}-1`, queues: ['default/shell'], max: 1, leaseMs: LEASE_MS, holding: null, ...more };
+    return {
+      agentId,
+      instanceId: `${agentId}-1`,
+      queues: ['default/shell'],
+      max: 1,
+      leaseMs: LEASE_MS,
+      holding: null,
+      ...more,
+    };
   }
 
   async claimAll(agentId: string, more: Partial<Claim> = {}): Promise<Grant[]> {
@@ -154,10 +186,16 @@ export class Core {
   }
 
   /** One report, with the next sequence number unless one is given. */
-  async tell(grant: Pick<Grant, 'runId' | 'leaseToken'>, news: RunNews, more: { agentId?: string; seq?: number } = {}): Promise<ReportOutcome> {
-    this.#seq += 1;
+  async tell(
+    grant: Pick<Grant, 'runId' | 'leaseToken'>,
+    news: RunNews,
+    more: { agentId?: string; seq?: number } = {},
+  ): Promise<ReportOutcome> {
+    reportSeq += 1;
     const { runId, leaseToken } = grant;
-    return (await this.store.write(this.verbs.report, [{ agentId: 'a1', runId, leaseToken, seq: this.#seq, news, ...more }]))[0]!;
+    return (
+      await this.store.write(this.verbs.report, [{ agentId: 'a1', runId, leaseToken, seq: reportSeq, news, ...more }])
+    )[0]!;
   }
 
   async cancel(id: number): Promise<CancelAnswer> {
@@ -170,14 +208,24 @@ export class Core {
 
   /** One sweep of the tasks, long after the agents could speak. */
   sweep(agentsSpeakSince = 0): Promise<SweepCounts> {
-    return this.store.transact('test.sweep', (tx) => sweep(tx, { cancelGraceMs: GRACE_MS, agentsSpeakSince }, this.emit));
+    return this.store.transact('test.sweep', (tx) =>
+      sweep(tx, { cancelGraceMs: GRACE_MS, agentsSpeakSince }, this.emit),
+    );
   }
 
   /** The service; its own passing of time is told by `pass`. */
   sweeper(): Sweeper {
     const { store, clock, registry, dispatch, emit } = this;
     return new Sweeper({
-      store, clock, registry, dispatch, emit, log: silentLog, leaseMs: LEASE_MS, cancelGraceMs: GRACE_MS, monotonic: () => this.#monotonic,
+      store,
+      clock,
+      registry,
+      dispatch,
+      emit,
+      log: silentLog,
+      leaseMs: LEASE_MS,
+      cancelGraceMs: GRACE_MS,
+      monotonic: () => this.#monotonic,
     });
   }
 
@@ -196,16 +244,27 @@ export class Core {
   }
 
   runs(id: number): Promise<RunTable[]> {
-    return this.store.fetch(this.store.dialect.build.selectFrom('run').selectAll().where('task_id', '=', id).orderBy('id'));
+    return this.store.fetch(
+      this.store.dialect.build.selectFrom('run').selectAll().where('task_id', '=', id).orderBy('id'),
+    );
   }
 
   history(id: number): Promise<EventTable[]> {
-    return this.store.fetch(this.store.dialect.build.selectFrom('event').selectAll().where('task_id', '=', id).orderBy('run_id').orderBy('seq'));
+    return this.store.fetch(
+      this.store.dialect.build
+        .selectFrom('event')
+        .selectAll()
+        .where('task_id', '=', id)
+        .orderBy('run_id')
+        .orderBy('seq'),
+    );
   }
 
   async flowOf(id: number): Promise<FlowTable> {
     const { flow_id } = await this.task(id);
-    return (await this.store.fetch(this.store.dialect.build.selectFrom('flow').selectAll().where('id', '=', flow_id)))[0]!;
+    return (
+      await this.store.fetch(this.store.dialect.build.selectFrom('flow').selectAll().where('id', '=', flow_id))
+    )[0]!;
   }
 
   /** How often the task has ended, by its events. */
@@ -216,8 +275,14 @@ export class Core {
   #assignment({ task }: Grant): ReturnType<AssignmentOf> {
     if (this.gone.has(task.template)) return undefined;
     return {
-      template: task.template, runtime: task.runtime, spec: null, args: {}, secrets: [], timeoutMs: task.timeout_ms,
-      limits: { outputBytes: 1 }, idempotencyKey: null,
+      template: task.template,
+      runtime: task.runtime,
+      spec: null,
+      args: {},
+      secrets: [],
+      timeoutMs: task.timeout_ms,
+      limits: { outputBytes: 1 },
+      idempotencyKey: null,
     };
   }
 }
@@ -250,17 +315,35 @@ export class TestAgent {
 
   register(reports?: Report[]): Promise<RegisterAnswer> {
     return this.core.gateway.register(this.identity, {
-      ...this.caller, bootId: 'boot', version: '1.0.0', protocol: 1, host: 'h', pools: this.identity.pools, labels: this.identity.labels,
-      runtimes: this.runtimes, concurrency: 4, ...(reports ? { reports } : {}),
+      ...this.caller,
+      bootId: 'boot',
+      version: '1.0.0',
+      protocol: 1,
+      host: 'h',
+      pools: this.identity.pools,
+      labels: this.identity.labels,
+      runtimes: this.runtimes,
+      concurrency: 4,
+      ...(reports ? { reports } : {}),
     });
   }
 
-  pull(maxTasks = 1, { waitMs = 0, holding = [], gone = NEVER }: { waitMs?: number; holding?: string[]; gone?: AbortSignal } = {}): Promise<PullAnswer> {
+  pull(
+    maxTasks = 1,
+    { waitMs = 0, holding = [], gone = NEVER }: { waitMs?: number; holding?: string[]; gone?: AbortSignal } = {},
+  ): Promise<PullAnswer> {
     return this.core.gateway.pull(this.identity, { ...this.caller, maxTasks, waitMs, holding }, gone);
   }
 
-  beat(activeRuns: { runId: string; leaseToken: string }[], { waitMs, gone = NEVER }: { waitMs?: number; gone?: AbortSignal } = {}) {
-    return this.core.gateway.heartbeat(this.identity, { ...this.caller, uptimeMs: 1, load: 0.5, activeRuns, ...(waitMs ? { waitMs } : {}) }, gone);
+  beat(
+    activeRuns: { runId: string; leaseToken: string }[],
+    { waitMs, gone = NEVER }: { waitMs?: number; gone?: AbortSignal } = {},
+  ) {
+    return this.core.gateway.heartbeat(
+      this.identity,
+      { ...this.caller, uptimeMs: 1, load: 0.5, activeRuns, ...(waitMs ? { waitMs } : {}) },
+      gone,
+    );
   }
 
   /** A report with the next sequence number. */
@@ -270,10 +353,17 @@ export class TestAgent {
   }
 
   report(...reports: Unsigned<Report>[]): Promise<ReportAnswer> {
-    return this.core.gateway.report(this.identity, { ...this.caller, reports: reports.map((report) => this.says(report)) });
+    return this.core.gateway.report(this.identity, {
+      ...this.caller,
+      reports: reports.map((report) => this.says(report)),
+    });
   }
 
   reportAndPull(next: number, ...reports: Unsigned<Report>[]): Promise<ReportAnswer> {
-    return this.core.gateway.report(this.identity, { ...this.caller, reports: reports.map((report) => this.says(report)), next });
+    return this.core.gateway.report(this.identity, {
+      ...this.caller,
+      reports: reports.map((report) => this.says(report)),
+      next,
+    });
   }
 }

@@ -3,13 +3,13 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type Agent, createAgent } from '../../src/agents/worker/agent.ts';
 import { type Gateway, startGateway } from '../../src/app.ts';
+import type { ChannelName } from '../../src/channels/channel.ts';
 import { systemClock } from '../../src/clock.ts';
 import { readAgentSettings } from '../../src/config/agent.ts';
 import { readGatewaySettings } from '../../src/config/gateway.ts';
 import { createLog, silentLog } from '../../src/log.ts';
 import { approvePairing, requestPairing } from '../../src/sessions/pairing.ts';
 import type { Role } from '../../src/sessions/rights.ts';
-import type { ChannelName } from '../../src/channels/channel.ts';
 
 const log = process.env.TEST_LOG ? createLog({ level: 'debug' }) : silentLog;
 
@@ -32,7 +32,12 @@ export class TestGateway {
   }
 
   async startGateway(): Promise<void> {
-    const settings = readGatewaySettings({ ERRAND_STATE_DIR: join(this.folder, 'state'), ERRAND_PORT: '0', ERRAND_LANG: 'en', ...this.#env });
+    const settings = readGatewaySettings({
+      ERRAND_STATE_DIR: join(this.folder, 'state'),
+      ERRAND_PORT: '0',
+      ERRAND_LANG: 'en',
+      ...this.#env,
+    });
     this.gateway = await startGateway({ settings, log });
   }
 
@@ -44,7 +49,11 @@ export class TestGateway {
   async agent(agentId = 'agent-1', env: Record<string, string> = {}): Promise<Agent> {
     const token = await this.gateway.rooms.tokens.issue({ agentId, pools: ['default'], labels: {} });
     const settings = readAgentSettings({
-      AGENT_GATEWAY_URL: this.url, AGENT_TOKEN: token, AGENT_ID: agentId, AGENT_SPOOL_DIR: join(this.folder, agentId), ...env,
+      AGENT_GATEWAY_URL: this.url,
+      AGENT_TOKEN: token,
+      AGENT_ID: agentId,
+      AGENT_SPOOL_DIR: join(this.folder, agentId),
+      ...env,
     });
     const agent = createAgent({ settings, log, clock: systemClock, version: 'test' });
     await agent.start();
@@ -57,16 +66,24 @@ export class TestGateway {
     const route = { channel, account: 'default', chat: userId, chatKind: 'direct' as const };
     await this.gateway.rooms.store.transact('test.pair', async (tx) => {
       const answer = await requestPairing(tx, { channel, account: 'default', userId, name: userId, route });
-      if (!('code' in answer) || answer.code === undefined) throw new Error(`no pairing code: ${JSON.stringify(answer)}`);
+      if (!('code' in answer) || answer.code === undefined)
+        throw new Error(`no pairing code: ${JSON.stringify(answer)}`);
       await approvePairing(tx, answer.code, 'test', role);
     });
   }
 
   /** A call of the REST API as the administrator. */
-  async api<T = Record<string, unknown>>(method: string, path: string, body?: unknown): Promise<{ status: number; body: T }> {
+  async api<T = Record<string, unknown>>(
+    method: string,
+    path: string,
+    body?: unknown,
+  ): Promise<{ status: number; body: T }> {
     const response = await fetch(`${this.url}${path}`, {
       method,
-      headers: { authorization: `Bearer ${this.gateway.adminToken}`, ...(body === undefined ? {} : { 'content-type': 'application/json' }) },
+      headers: {
+        authorization: `Bearer ${this.gateway.adminToken}`,
+        ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+      },
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
     });
     const text = await response.text();

@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { mkdtempSync, openSync } from 'node:fs';
 import { readFile, rm } from 'node:fs/promises';
-import { createServer, type AddressInfo } from 'node:net';
+import { type AddressInfo, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { compiledSrc } from './compiled.ts';
@@ -35,11 +35,15 @@ export class Processes {
   async gateway(): Promise<ChildProcess> {
     this.#port ||= await freePort();
     const child = await this.#start(['gateway'], 'gateway', {
-      ERRAND_STATE_DIR: join(this.folder, 'state'), ERRAND_PORT: String(this.#port), ERRAND_ADMIN_TOKEN: this.adminToken, ERRAND_LANG: 'en',
+      ERRAND_STATE_DIR: join(this.folder, 'state'),
+      ERRAND_PORT: String(this.#port),
+      ERRAND_ADMIN_TOKEN: this.adminToken,
+      ERRAND_LANG: 'en',
       ...this.#env,
     });
     await until(async () => {
-      if (child.exitCode !== null) throw new Error(`the gateway ended with ${child.exitCode}: ${await this.output('gateway')}`);
+      if (child.exitCode !== null)
+        throw new Error(`the gateway ended with ${child.exitCode}: ${await this.output('gateway')}`);
       return (await fetch(`${this.url}/healthz`).catch(() => undefined))?.ok;
     }, 'the gateway to answer');
     return child;
@@ -47,19 +51,29 @@ export class Processes {
 
   async agent(agentId: string, token: string, env: Record<string, string> = {}): Promise<ChildProcess> {
     return this.#start(['agent'], agentId, {
-      AGENT_GATEWAY_URL: this.url, AGENT_TOKEN: token, AGENT_ID: agentId, AGENT_SPOOL_DIR: join(this.folder, agentId), ...env,
+      AGENT_GATEWAY_URL: this.url,
+      AGENT_TOKEN: token,
+      AGENT_ID: agentId,
+      AGENT_SPOOL_DIR: join(this.folder, agentId),
+      ...env,
     });
   }
 
   async agentToken(agentId: string): Promise<string> {
-    const { agentToken } = await this.api<{ agentToken: string }>('POST', '/api/agents/tokens', { agentId, permanent: true });
+    const { agentToken } = await this.api<{ agentToken: string }>('POST', '/api/agents/tokens', {
+      agentId,
+      permanent: true,
+    });
     return agentToken;
   }
 
   async api<T>(method: string, path: string, body?: unknown): Promise<T> {
     const response = await fetch(`${this.url}${path}`, {
       method,
-      headers: { authorization: `Bearer ${this.adminToken}`, ...(body === undefined ? {} : { 'content-type': 'application/json' }) },
+      headers: {
+        authorization: `Bearer ${this.adminToken}`,
+        ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+      },
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
     });
     const text = await response.text();
@@ -89,7 +103,9 @@ export class Processes {
     const main = join(await compiledSrc(), 'cli', 'main.js');
     const out = openSync(join(this.folder, `${name}.log`), 'a');
     const child = spawn(process.execPath, [main, ...args], {
-      cwd: this.folder, stdio: ['ignore', out, out], env: { PATH: process.env.PATH, HOME: this.folder, LANG: 'C.UTF-8', ...env },
+      cwd: this.folder,
+      stdio: ['ignore', out, out],
+      env: { PATH: process.env.PATH, HOME: this.folder, LANG: 'C.UTF-8', ...env },
     });
     this.#children.add(child);
     return child;

@@ -11,18 +11,29 @@ beforeEach(async () => {
 afterEach(() => core.close());
 
 const pulse = async (grant: { runId: number; leaseToken: string }, agentId = 'a1') =>
-  (await core.store.write(pulseRuns, [{ agentId, runId: grant.runId, leaseToken: grant.leaseToken, leaseMs: LEASE_MS }]))[0]!;
+  (
+    await core.store.write(pulseRuns, [
+      { agentId, runId: grant.runId, leaseToken: grant.leaseToken, leaseMs: LEASE_MS },
+    ])
+  )[0]!;
 
 describe('cancel', () => {
   it('ends at once what no agent holds, with its flow, and says so once', async () => {
     const id = await core.ask();
     expect(await core.cancel(id)).toEqual({ result: 'cancelled' });
     expect(await core.cancel(id)).toEqual({ result: 'already', status: 'cancelled' });
-    expect(await core.task(id)).toMatchObject({ status: 'cancelled', reason: 'cancel_requested', ended_at: core.clock.now(), delivery_status: 'session_queued' });
+    expect(await core.task(id)).toMatchObject({
+      status: 'cancelled',
+      reason: 'cancel_requested',
+      ended_at: core.clock.now(),
+      delivery_status: 'session_queued',
+    });
     expect(await core.flowOf(id)).toMatchObject({ status: 'cancelled' });
     expect(core.endings(id)).toHaveLength(1);
     expect(await core.claimAll('a1')).toEqual([]);
-    expect((await core.history(id)).filter(({ type }) => type === 'cancel_requested')).toMatchObject([{ run_id: 0, data: '{"by":"test"}' }]);
+    expect((await core.history(id)).filter(({ type }) => type === 'cancel_requested')).toMatchObject([
+      { run_id: 0, data: '{"by":"test"}' },
+    ]);
   });
 
   it('is told to the agent with its next heartbeat, and ends when the agent confirms', async () => {
@@ -31,7 +42,9 @@ describe('cancel', () => {
     expect(await pulse(grant)).toBe('continue');
     expect(await core.cancel(id)).toEqual({ result: 'requested' });
     expect(await core.cancel(id)).toEqual({ result: 'requested' });
-    expect(core.events.filter(({ type }) => type === 'task.cancel_requested')).toMatchObject([{ id, runId: grant.runId, agentId: 'a1' }]);
+    expect(core.events.filter(({ type }) => type === 'task.cancel_requested')).toMatchObject([
+      { id, runId: grant.runId, agentId: 'a1' },
+    ]);
     expect(await core.task(id)).toMatchObject({ status: 'running', cancel_requested_at: core.clock.now() });
     expect(await pulse(grant)).toBe('cancel');
     await core.tell(grant, { type: 'cancelled', summary: 'so far' });
@@ -55,10 +68,14 @@ describe('cancel', () => {
     await core.cancel(id);
     await core.tell(grant, news);
     const task = await core.task(id);
-    expect(task).toMatchObject({ status: end, reason: end === 'succeeded' ? 'finished_before_cancel' : 'cancel_requested' });
+    expect(task).toMatchObject({
+      status: end,
+      reason: end === 'succeeded' ? 'finished_before_cancel' : 'cancel_requested',
+    });
     expect(core.endings(id)).toMatchObject([{ end: { finishedBeforeCancel: end === 'succeeded' } }]);
     // Nothing that comes later changes it or ends it again.
-    for (const late of [{ type: 'cancelled' }, { type: 'succeeded', summary: 'late' }, news] satisfies RunNews[]) await core.tell(grant, late);
+    for (const late of [{ type: 'cancelled' }, { type: 'succeeded', summary: 'late' }, news] satisfies RunNews[])
+      await core.tell(grant, late);
     core.clock.advance(LEASE_MS + GRACE_MS);
     await core.sweep();
     expect(await core.task(id)).toEqual(task);
@@ -68,7 +85,10 @@ describe('cancel', () => {
   });
 
   it('A12: cancel and end in one transaction: the report is heard first, and one end follows', async () => {
-    for (const news of [{ type: 'succeeded', summary: 'ok' }, { type: 'failed', errorClass: 'permanent', error: 'x' }] satisfies RunNews[]) {
+    for (const news of [
+      { type: 'succeeded', summary: 'ok' },
+      { type: 'failed', errorClass: 'permanent', error: 'x' },
+    ] satisfies RunNews[]) {
       const id = await core.ask();
       const grant = await core.run();
       const [answer] = await Promise.all([core.cancel(id), core.tell(grant, news)]);
@@ -90,7 +110,10 @@ describe('cancel', () => {
     core.clock.advance(1);
     expect(await core.sweep()).toMatchObject({ cancelled: 2, lost: 0 });
     for (const id of [lost, silent]) {
-      expect(await core.task(id)).toMatchObject({ status: 'cancelled', error: 'the agent did not confirm the cancel in time' });
+      expect(await core.task(id)).toMatchObject({
+        status: 'cancelled',
+        error: 'the agent did not confirm the cancel in time',
+      });
       expect(core.endings(id)).toHaveLength(1);
     }
     expect(await core.tell(second, { type: 'succeeded', summary: 'late' })).toMatchObject({ result: 'lease_lost' });
@@ -112,7 +135,10 @@ describe('cancel', () => {
 
   it('of an unknown task says so; of one task twice in a batch acts once', async () => {
     const id = await core.create();
-    const answers = await core.store.write(core.verbs.cancel, [id, 999_999, id].map((task) => ({ id: task, by: 'x' })));
+    const answers = await core.store.write(
+      core.verbs.cancel,
+      [id, 999_999, id].map((task) => ({ id: task, by: 'x' })),
+    );
     expect(answers).toEqual([{ result: 'cancelled' }, { result: 'unknown' }, { result: 'cancelled' }]);
     expect(core.endings(id)).toHaveLength(1);
   });
@@ -130,21 +156,34 @@ describe('retry', () => {
     core.clock.advance(1_000);
     expect(await core.retry(id)).toEqual({ result: 'queued' });
     expect(await core.task(id)).toMatchObject({
-      status: 'queued', generation: 2, attempt: 0, cancel_requested_at: null, ended_at: null, started_at: null, reason: null, error: null, cleanup_after: null,
-      delivery_status: 'pending', run_at: core.clock.now(),
+      status: 'queued',
+      generation: 2,
+      attempt: 0,
+      cancel_requested_at: null,
+      ended_at: null,
+      started_at: null,
+      reason: null,
+      error: null,
+      cleanup_after: null,
+      delivery_status: 'pending',
+      run_at: core.clock.now(),
     });
     expect(await core.flowOf(id)).toMatchObject({ status: 'active', ended_at: null, cancel_requested_at: null });
     const grant = await core.run();
     expect(grant).toMatchObject({ attempt: 1, task: { generation: 2 } });
     await core.tell(grant, { type: 'succeeded', summary: 'at last' });
     expect(await core.task(id)).toMatchObject({ status: 'succeeded', generation: 2, attempt: 1 });
-    expect(await core.runs(id)).toMatchObject([{ generation: 1, outcome: 'cancelled' }, { generation: 2, outcome: 'succeeded' }]);
+    expect(await core.runs(id)).toMatchObject([
+      { generation: 1, outcome: 'cancelled' },
+      { generation: 2, outcome: 'succeeded' },
+    ]);
     expect(core.endings(id).map(({ generation }) => generation)).toEqual([1, 2]);
   });
 
   it('gives the new generation all its executions', async () => {
     const id = await core.create({ retry: { max: 2, baseMs: 0, factor: 1, capMs: 0, jitter: 0 } });
-    const fail = async () => void (await core.tell(await core.run(), { type: 'failed', errorClass: 'transient', error: 'x' }));
+    const fail = async () =>
+      void (await core.tell(await core.run(), { type: 'failed', errorClass: 'transient', error: 'x' }));
     await fail();
     await fail();
     expect(await core.task(id)).toMatchObject({ status: 'failed', reason: 'attempts_used_up' });

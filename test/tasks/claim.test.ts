@@ -20,15 +20,32 @@ it('a claim makes one run with a lease and a token; the execution is not counted
   expect(await core.task(id)).toMatchObject({ status: 'leased', run_id: grant.runId, attempt: 0, started_at: null });
   expect(await core.runs(id)).toMatchObject([
     {
-      id: grant.runId, agent_id: 'a1', instance_id: 'a1-1', attempt: 1, generation: 1, lease_token: grant.leaseToken, lease_until: START + LEASE_MS,
-      deadline_at: START + 5_000 + DEADLINE_MARGIN_MS, claimed_at: START, started_at: null, ended_at: null,
+      id: grant.runId,
+      agent_id: 'a1',
+      instance_id: 'a1-1',
+      attempt: 1,
+      generation: 1,
+      lease_token: grant.leaseToken,
+      lease_until: START + LEASE_MS,
+      deadline_at: START + 5_000 + DEADLINE_MARGIN_MS,
+      claimed_at: START,
+      started_at: null,
+      ended_at: null,
     },
   ]);
   expect(await core.claimAll('a2')).toEqual([]);
 });
 
 it('better priority first, then the time it was due, then the order of creation', async () => {
-  const wanted: [Priority, number | null][] = [['low', null], ['normal', null], ['normal', START - 5], ['high', null], ['high', null], ['low', START - 9], ['normal', null]];
+  const wanted: [Priority, number | null][] = [
+    ['low', null],
+    ['normal', null],
+    ['normal', START - 5],
+    ['high', null],
+    ['high', null],
+    ['low', START - 9],
+    ['normal', null],
+  ];
   const created = await core.createAll(wanted.map(([priority, runAt]) => newTask({ priority, runAt })));
   const order = [3, 4, 2, 1, 6, 5, 0].map((index) => created[index]!.id);
   const taken: number[] = [];
@@ -37,18 +54,27 @@ it('better priority first, then the time it was due, then the order of creation'
 });
 
 it('any tasks come out in the order of priority, time and id, however many are taken at once', async () => {
-  const tasks = fc.array(fc.record({ priority: fc.constantFrom<Priority>('high', 'normal', 'low'), due: fc.integer({ min: -20, max: 20 }) }), { minLength: 1, maxLength: 25 });
+  const tasks = fc.array(
+    fc.record({ priority: fc.constantFrom<Priority>('high', 'normal', 'low'), due: fc.integer({ min: -20, max: 20 }) }),
+    { minLength: 1, maxLength: 25 },
+  );
   let round = 0;
   await fc.assert(
     fc.asyncProperty(tasks, fc.integer({ min: 1, max: 7 }), async (wanted, max) => {
       round += 1;
       const queue = `p${round}/shell`;
-      const created = await core.createAll(wanted.map(({ priority, due }) => newTask({ pool: `p${round}`, priority, runAt: START + due })));
+      const created = await core.createAll(
+        wanted.map(({ priority, due }) => newTask({ pool: `p${round}`, priority, runAt: START + due })),
+      );
       const due = wanted.map((task, index) => ({ ...task, id: created[index]!.id })).filter((task) => task.due <= 0);
       const rank = { high: 0, normal: 1, low: 2 };
       due.sort((a, b) => rank[a.priority] - rank[b.priority] || a.due - b.due || a.id - b.id);
       const taken: number[] = [];
-      for (let grants = await core.claimAll('a1', { queues: [queue], max }); grants.length > 0; grants = await core.claimAll('a1', { queues: [queue], max })) {
+      for (
+        let grants = await core.claimAll('a1', { queues: [queue], max });
+        grants.length > 0;
+        grants = await core.claimAll('a1', { queues: [queue], max })
+      ) {
         expect(grants.length).toBeLessThanOrEqual(max);
         taken.push(...idsOf(grants));
       }
@@ -76,14 +102,17 @@ it('delayed tasks of a better band cost a claim nothing', async () => {
     connection.function('seen', (id: number) => (seen.push(id), 1));
     for (const priority of [0, 1, 2]) {
       connection
-        .prepare("select id from task where status = 'queued' and queue = ? and priority = ? and run_at <= ? and seen(id) order by run_at, id limit 1")
+        .prepare(
+          "select id from task where status = 'queued' and queue = ? and priority = ? and run_at <= ? and seen(id) order by run_at, id limit 1",
+        )
         .all('default/shell', priority, START);
     }
     connection.close();
     return seen;
   };
   expect(steps()).toEqual([due]);
-  for (let n = 0; n < 10; n += 1) await core.createAll(Array.from({ length: 200 }, () => newTask({ priority: 'high', runAt: START + 60_000 })));
+  for (let n = 0; n < 10; n += 1)
+    await core.createAll(Array.from({ length: 200 }, () => newTask({ priority: 'high', runAt: START + 60_000 })));
   expect(steps()).toEqual([due]);
   expect((await core.claim()).taskId).toBe(due);
 });
@@ -98,7 +127,12 @@ it('better bands of all queues come before worse ones, and within a band the ord
 });
 
 it('only tasks of the queues that an agent serves are taken', async () => {
-  await core.createAll([newTask({ pool: 'other' }), newTask({ runtime: 'http' }), newTask({ agent: 'a9' }), newTask({ labels: { city: 'sz' } })]);
+  await core.createAll([
+    newTask({ pool: 'other' }),
+    newTask({ runtime: 'http' }),
+    newTask({ agent: 'a9' }),
+    newTask({ labels: { city: 'sz' } }),
+  ]);
   expect(await core.claimAll('a1', { max: 10 })).toEqual([]);
   expect(await core.claimAll('a1', { max: 10, queues: ['default/shell?city=sz'] })).toHaveLength(1);
 });
@@ -108,7 +142,10 @@ it('parallel claims never give one task twice, whether they share a transaction 
   const given: number[] = [];
   const agent = async (agentId: string) => {
     for (let round = 0; round < 4; round += 1) {
-      const [claims, more] = await Promise.all([core.claimAll(agentId, { max: 7 }), core.claimAll(agentId, { max: 3 })]);
+      const [claims, more] = await Promise.all([
+        core.claimAll(agentId, { max: 7 }),
+        core.claimAll(agentId, { max: 3 }),
+      ]);
       given.push(...idsOf([...claims, ...more]));
     }
   };
@@ -123,7 +160,9 @@ it('parallel claims never give one task twice, whether they share a transaction 
 it('many agents of one turn share what there is, in order, and ask the database once per band', async () => {
   const created = await core.createAll(Array.from({ length: 5 }, () => newTask()));
   const claims = Array.from({ length: 4 }, (_, n) => core.claimOf(`a${n}`, { max: 2 }));
-  const grants = (await Promise.all(claims.map((claim) => core.store.write(claimTasks, [claim])))).map((answer) => answer[0]!);
+  const grants = (await Promise.all(claims.map((claim) => core.store.write(claimTasks, [claim])))).map(
+    (answer) => answer[0]!,
+  );
   expect(grants.map(idsOf)).toEqual([[0, 1], [2, 3], [4], []].map((group) => group.map((index) => created[index]!.id)));
 });
 

@@ -2,27 +2,86 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { type Decision, decide, type RunEnd, type TaskFacts } from '../../src/tasks/decide.ts';
 import { ERROR_CLASSES } from '../../src/tasks/run-words.ts';
-import { allows, defaultNotifyPolicy, FINAL_STATES, isFinal, isHeld, priorityNumber, TASK_STATES, TASK_VERBS, type TaskVerb } from '../../src/tasks/states.ts';
+import {
+  allows,
+  defaultNotifyPolicy,
+  FINAL_STATES,
+  isFinal,
+  isHeld,
+  priorityNumber,
+  TASK_STATES,
+  TASK_VERBS,
+  type TaskVerb,
+} from '../../src/tasks/states.ts';
 
-const facts = (more: Partial<TaskFacts> = {}): TaskFacts => ({ attempt: 1, maxAttempts: 3, retry: null, cancelRequested: false, ...more });
-const failure = (errorClass: (typeof ERROR_CLASSES)[number], retryAfterMs: number | null = null): RunEnd => ({ outcome: 'failed', errorClass, retryAfterMs });
+const facts = (more: Partial<TaskFacts> = {}): TaskFacts => ({
+  attempt: 1,
+  maxAttempts: 3,
+  retry: null,
+  cancelRequested: false,
+  ...more,
+});
+const failure = (errorClass: (typeof ERROR_CLASSES)[number], retryAfterMs: number | null = null): RunEnd => ({
+  outcome: 'failed',
+  errorClass,
+  retryAfterMs,
+});
 const middle = () => 0.5;
 
 const VERB_OF: Record<RunEnd['outcome'], TaskVerb> = {
-  succeeded: 'succeed', failed: 'fail', timed_out: 'time_out', cancelled: 'confirm_cancel', released: 'release_lease', lost: 'expire', blocked: 'ask', needs_input: 'ask',
+  succeeded: 'succeed',
+  failed: 'fail',
+  timed_out: 'time_out',
+  cancelled: 'confirm_cancel',
+  released: 'release_lease',
+  lost: 'expire',
+  blocked: 'ask',
+  needs_input: 'ask',
 };
 const anyEnd: fc.Arbitrary<RunEnd> = fc.oneof(
-  fc.constantFrom<RunEnd>({ outcome: 'succeeded' }, { outcome: 'timed_out' }, { outcome: 'cancelled' }, { outcome: 'released' }, { outcome: 'lost' }, { outcome: 'blocked' }, { outcome: 'needs_input' }),
-  fc.record({ outcome: fc.constant('failed' as const), errorClass: fc.constantFrom(...ERROR_CLASSES), retryAfterMs: fc.option(fc.nat(86_400_000)) }),
+  fc.constantFrom<RunEnd>(
+    { outcome: 'succeeded' },
+    { outcome: 'timed_out' },
+    { outcome: 'cancelled' },
+    { outcome: 'released' },
+    { outcome: 'lost' },
+    { outcome: 'blocked' },
+    { outcome: 'needs_input' },
+  ),
+  fc.record({
+    outcome: fc.constant('failed' as const),
+    errorClass: fc.constantFrom(...ERROR_CLASSES),
+    retryAfterMs: fc.option(fc.nat(86_400_000)),
+  }),
 );
-const anyFacts = fc.record({ attempt: fc.nat(12), maxAttempts: fc.integer({ min: 1, max: 10 }), retry: fc.constant(null), cancelRequested: fc.boolean() });
+const anyFacts = fc.record({
+  attempt: fc.nat(12),
+  maxAttempts: fc.integer({ min: 1, max: 10 }),
+  retry: fc.constant(null),
+  cancelRequested: fc.boolean(),
+});
 
 describe('whatever happens', () => {
   const forAll = (check: (end: RunEnd, task: TaskFacts, decision: Decision) => void) =>
-    fc.assert(fc.property(anyEnd, anyFacts, fc.double({ min: 0, max: 1, noNaN: true, maxExcluded: true }), (end, task, random) => void check(end, task, decide(end, task, () => random))), { numRuns: 2_000 });
+    fc.assert(
+      fc.property(
+        anyEnd,
+        anyFacts,
+        fc.double({ min: 0, max: 1, noNaN: true, maxExcluded: true }),
+        (end, task, random) =>
+          void check(
+            end,
+            task,
+            decide(end, task, () => random),
+          ),
+      ),
+      { numRuns: 2_000 },
+    );
 
   it('a decision leads where the table of states allows', () => {
-    forAll((end, _task, decision) => expect(TASK_VERBS[VERB_OF[end.outcome]].to as readonly string[]).toContain(decision.to));
+    forAll((end, _task, decision) =>
+      expect(TASK_VERBS[VERB_OF[end.outcome]].to as readonly string[]).toContain(decision.to),
+    );
   });
 
   it('once cancel is requested nothing is queued or waits, and only a success stays one', () => {
@@ -54,7 +113,11 @@ describe('whatever happens', () => {
 
 it('transient failures are tried again after a growing pause until the executions are used up', () => {
   const delays = [1, 2, 3].map((attempt) => decide(failure('transient'), facts({ attempt }), middle));
-  expect(delays.map(({ to, delayMs }) => [to, delayMs])).toEqual([['queued', 1_000], ['queued', 2_000], ['failed', 0]]);
+  expect(delays.map(({ to, delayMs }) => [to, delayMs])).toEqual([
+    ['queued', 1_000],
+    ['queued', 2_000],
+    ['failed', 0],
+  ]);
   expect(delays[2]!.reason).toBe('attempts_used_up');
 });
 
@@ -64,15 +127,27 @@ it('a failing program that names a time is not tried before it', () => {
 });
 
 it('A17: a rate limit waits for its time and spends no execution, at the limit too', () => {
-  expect(decide(failure('rate_limited', 120_000), facts({ attempt: 3 }), middle)).toMatchObject({ to: 'queued', delayMs: 120_000, refund: true });
-  expect(decide(failure('rate_limited'), facts(), middle)).toMatchObject({ to: 'queued', delayMs: 30_000, refund: true });
+  expect(decide(failure('rate_limited', 120_000), facts({ attempt: 3 }), middle)).toMatchObject({
+    to: 'queued',
+    delayMs: 120_000,
+    refund: true,
+  });
+  expect(decide(failure('rate_limited'), facts(), middle)).toMatchObject({
+    to: 'queued',
+    delayMs: 30_000,
+    refund: true,
+  });
   // Never a hot loop, whatever the program says.
   expect(decide(failure('rate_limited', 0), facts(), middle).delayMs).toBe(1_000);
 });
 
 it('a permanent failure is final at once; a hand-back costs nothing; a lost agent says nothing against the work', () => {
   expect(decide(failure('permanent'), facts())).toMatchObject({ to: 'failed', reason: 'permanent_error' });
-  expect(decide({ outcome: 'released' }, facts({ attempt: 3 }))).toMatchObject({ to: 'queued', delayMs: 0, refund: true });
+  expect(decide({ outcome: 'released' }, facts({ attempt: 3 }))).toMatchObject({
+    to: 'queued',
+    delayMs: 0,
+    refund: true,
+  });
   expect(decide({ outcome: 'lost' }, facts())).toMatchObject({ to: 'queued', delayMs: 0, refund: false });
   expect(decide({ outcome: 'lost' }, facts({ attempt: 3 }))).toMatchObject({ to: 'lost' });
   expect(decide({ outcome: 'timed_out' }, facts({ attempt: 3 }))).toMatchObject({ to: 'timed_out' });
@@ -80,7 +155,9 @@ it('a permanent failure is final at once; a hand-back costs nothing; a lost agen
 
 it('the template’s own retry policy is used where it has one', () => {
   const retry = { max: 5, baseMs: 10, factor: 3, capMs: 50, jitter: 0 };
-  expect([1, 2, 3].map((attempt) => decide(failure('transient'), facts({ attempt, maxAttempts: 5, retry })).delayMs)).toEqual([10, 30, 50]);
+  expect(
+    [1, 2, 3].map((attempt) => decide(failure('transient'), facts({ attempt, maxAttempts: 5, retry })).delayMs),
+  ).toEqual([10, 30, 50]);
 });
 
 it('final and held are what the table says', () => {

@@ -14,30 +14,56 @@ afterEach(() => core.close());
 
 it('offers the registry’s verbs under the names that the article uses', () => {
   expect(Object.keys(executor).sort()).toEqual([
-    'cancelDetachedTaskRunById', 'completeTaskRunByRunId', 'createQueuedTaskRun', 'failTaskRunByRunId', 'markTaskRunLostById',
-    'recordTaskRunProgressByRunId', 'startTaskRunByRunId',
+    'cancelDetachedTaskRunById',
+    'completeTaskRunByRunId',
+    'createQueuedTaskRun',
+    'failTaskRunByRunId',
+    'markTaskRunLostById',
+    'recordTaskRunProgressByRunId',
+    'startTaskRunByRunId',
   ]);
 });
 
 it('a task’s whole life as a library: created, started, in progress, completed', async () => {
   const created = await executor.createQueuedTaskRun(newTask({ idempotencyKey: 'K' }));
   expect(created).toMatchObject({ result: 'created', status: 'queued' });
-  expect(await executor.createQueuedTaskRun(newTask({ idempotencyKey: 'K' }))).toMatchObject({ result: 'existing', id: created.id });
+  expect(await executor.createQueuedTaskRun(newTask({ idempotencyKey: 'K' }))).toMatchObject({
+    result: 'existing',
+    id: created.id,
+  });
   const { runId, leaseToken } = await core.claim();
   const run = { agentId: 'a1', runId, leaseToken };
   expect(await executor.startTaskRunByRunId({ ...run, seq: 1 })).toEqual({ result: 'accepted' });
-  expect(await executor.recordTaskRunProgressByRunId({ ...run, seq: 2 }, { percent: 50, message: 'half' })).toEqual({ result: 'accepted' });
-  expect(await executor.recordTaskRunProgressByRunId({ ...run, seq: 2 }, { percent: 1 })).toEqual({ result: 'duplicate' });
-  expect(await executor.completeTaskRunByRunId({ ...run, seq: 3 }, { summary: 'ok', outputs: { k: 'v' }, exitCode: 0 })).toEqual({ result: 'accepted' });
-  expect(await executor.failTaskRunByRunId({ ...run, seq: 4 }, { errorClass: 'permanent', error: 'too late' })).toMatchObject({ result: 'lease_lost' });
-  expect(await executor.cancelDetachedTaskRunById(created.id, 'me')).toEqual({ result: 'already', status: 'succeeded' });
-  expect(await core.task(created.id)).toMatchObject({ status: 'succeeded', summary: 'ok', progress: '{"percent":50,"message":"half"}' });
+  expect(await executor.recordTaskRunProgressByRunId({ ...run, seq: 2 }, { percent: 50, message: 'half' })).toEqual({
+    result: 'accepted',
+  });
+  expect(await executor.recordTaskRunProgressByRunId({ ...run, seq: 2 }, { percent: 1 })).toEqual({
+    result: 'duplicate',
+  });
+  expect(
+    await executor.completeTaskRunByRunId({ ...run, seq: 3 }, { summary: 'ok', outputs: { k: 'v' }, exitCode: 0 }),
+  ).toEqual({ result: 'accepted' });
+  expect(
+    await executor.failTaskRunByRunId({ ...run, seq: 4 }, { errorClass: 'permanent', error: 'too late' }),
+  ).toMatchObject({ result: 'lease_lost' });
+  expect(await executor.cancelDetachedTaskRunById(created.id, 'me')).toEqual({
+    result: 'already',
+    status: 'succeeded',
+  });
+  expect(await core.task(created.id)).toMatchObject({
+    status: 'succeeded',
+    summary: 'ok',
+    progress: '{"percent":50,"message":"half"}',
+  });
 });
 
 it('failing and cancelling do what their reports do', async () => {
   const [one, two] = [await core.create(), await core.create()];
   const grant = await core.run();
-  await executor.failTaskRunByRunId({ agentId: 'a1', runId: grant.runId, leaseToken: grant.leaseToken, seq: 1 }, { errorClass: 'permanent', error: 'no', exitCode: 2 });
+  await executor.failTaskRunByRunId(
+    { agentId: 'a1', runId: grant.runId, leaseToken: grant.leaseToken, seq: 1 },
+    { errorClass: 'permanent', error: 'no', exitCode: 2 },
+  );
   expect(await core.task(one)).toMatchObject({ status: 'failed', error: 'no' });
   expect(await executor.cancelDetachedTaskRunById(two, 'me')).toEqual({ result: 'cancelled' });
 });
@@ -60,9 +86,26 @@ it('the record that the outside sees has public ids and only what there is', asy
   const { ids } = core.store;
   const id = await core.ask({ args: { room: '302' }, priority: 'high', label: 'L' });
   expect(await getTask(core.store, ids, id)).toEqual({
-    taskId: ids.encode(id), status: 'queued', attempt: 0, maxAttempts: 3, generation: 1, template: 't', args: { room: '302' }, priority: 'high', pool: 'default',
-    source: 'chat', scopeKind: 'session', label: 'L', runAt: START, createdAt: START, lastEventAt: START, notifyPolicy: 'done_only', deliveryStatus: 'pending',
-    sessionKey: SESSION, flowId: ids.encode((await core.task(id)).flow_id!), runs: [],
+    taskId: ids.encode(id),
+    status: 'queued',
+    attempt: 0,
+    maxAttempts: 3,
+    generation: 1,
+    template: 't',
+    args: { room: '302' },
+    priority: 'high',
+    pool: 'default',
+    source: 'chat',
+    scopeKind: 'session',
+    label: 'L',
+    runAt: START,
+    createdAt: START,
+    lastEventAt: START,
+    notifyPolicy: 'done_only',
+    deliveryStatus: 'pending',
+    sessionKey: SESSION,
+    flowId: ids.encode((await core.task(id)).flow_id!),
+    runs: [],
   });
   core.clock.advance(10);
   const grant = await core.run();
@@ -70,13 +113,36 @@ it('the record that the outside sees has public ids and only what there is', asy
   core.clock.advance(10);
   await core.tell(grant, { type: 'succeeded', summary: 'ok', outputs: { k: 'v' }, exitCode: 0 });
   expect(await getTask(core.store, ids, id)).toMatchObject({
-    status: 'succeeded', attempt: 1, startedAt: START + 10, endedAt: START + 20, summary: 'ok', result: { summary: 'ok', outputs: { k: 'v' } }, deliveryStatus: 'session_queued',
-    runs: [{ runId: ids.encode(grant.runId), attempt: 1, agentId: 'a1', claimedAt: START + 10, startedAt: START + 10, endedAt: START + 20, outcome: 'succeeded', exitCode: 0 }],
+    status: 'succeeded',
+    attempt: 1,
+    startedAt: START + 10,
+    endedAt: START + 20,
+    summary: 'ok',
+    result: { summary: 'ok', outputs: { k: 'v' } },
+    deliveryStatus: 'session_queued',
+    runs: [
+      {
+        runId: ids.encode(grant.runId),
+        attempt: 1,
+        agentId: 'a1',
+        claimedAt: START + 10,
+        startedAt: START + 10,
+        endedAt: START + 20,
+        outcome: 'succeeded',
+        exitCode: 0,
+      },
+    ],
   });
   expect((await taskEvents(core.store, ids, id)).map(({ type, runId }) => [type, runId === undefined])).toEqual([
-    ['created', true], ['leased', false], ['started', false], ['log', false], ['succeeded', false],
+    ['created', true],
+    ['leased', false],
+    ['started', false],
+    ['log', false],
+    ['succeeded', false],
   ]);
-  expect(await taskLogs(core.store, ids, id)).toEqual([{ runId: ids.encode(grant.runId), stream: 'stderr', text: 'warn\n', at: START + 10 }]);
+  expect(await taskLogs(core.store, ids, id)).toEqual([
+    { runId: ids.encode(grant.runId), stream: 'stderr', text: 'warn\n', at: START + 10 },
+  ]);
   expect(await getTask(core.store, ids, 999_999)).toBeUndefined();
 });
 
@@ -85,7 +151,8 @@ it('lists are newest first, filtered and paged without gaps', async () => {
   await core.ask();
   const pinned = await core.create({ agent: 'a7' });
   await core.claim('a7', { queues: ['@a7/shell'] });
-  const list = async (filter: Parameters<typeof listTasks>[2]) => (await listTasks(core.store, core.store.ids, filter)).map(({ taskId }) => core.store.ids.decode(taskId)!);
+  const list = async (filter: Parameters<typeof listTasks>[2]) =>
+    (await listTasks(core.store, core.store.ids, filter)).map(({ taskId }) => core.store.ids.decode(taskId)!);
   const all = await list({ limit: 50 });
   expect(all).toEqual([...all].sort((a, b) => b - a));
   expect(all).toHaveLength(9);
@@ -95,7 +162,8 @@ it('lists are newest first, filtered and paged without gaps', async () => {
   expect(await list({ limit: 50, agentId: 'a7' })).toEqual([pinned]);
   expect(await list({ limit: 50, agentId: 'a8' })).toEqual([]);
   const paged: number[] = [];
-  for (let page = await list({ limit: 2 }); page.length > 0; page = await list({ limit: 2, before: paged.at(-1)! })) paged.push(...page);
+  for (let page = await list({ limit: 2 }); page.length > 0; page = await list({ limit: 2, before: paged.at(-1)! }))
+    paged.push(...page);
   expect(paged).toEqual(all);
   expect((await getTask(core.store, core.store.ids, pinned))!).toMatchObject({ agent: 'a7', pool: '' });
   core.clock.advance(LEASE_MS);

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type { RunNews } from '../../src/tasks/report.ts';
 import { taskLogs } from '../../src/tasks/read.ts';
+import type { RunNews } from '../../src/tasks/report.ts';
 import { DEFAULT_RETRY } from '../../src/tasks/task.ts';
 import { Core, LEASE_MS, newTask, START } from '../support/core.ts';
 
@@ -14,7 +14,10 @@ const success = (summary = 'ok'): RunNews => ({ type: 'succeeded', summary });
 const failure: RunNews = { type: 'failed', errorClass: 'transient', error: 'no' };
 const typesOf = async (id: number) => (await core.history(id)).map(({ type }) => type);
 const batch = (grant: { runId: number; leaseToken: string }, ...reports: [seq: number, news: RunNews][]) =>
-  core.store.write(core.verbs.report, reports.map(([seq, news]) => ({ agentId: 'a1', runId: grant.runId, leaseToken: grant.leaseToken, seq, news })));
+  core.store.write(
+    core.verbs.report,
+    reports.map(([seq, news]) => ({ agentId: 'a1', runId: grant.runId, leaseToken: grant.leaseToken, seq, news })),
+  );
 
 describe('a normal run', () => {
   it('start, progress and success leave their marks once', async () => {
@@ -30,18 +33,43 @@ describe('a normal run', () => {
     await core.tell(grant, { type: 'succeeded', summary: 'done', outputs: { b: '2' }, exitCode: 0 });
     const task = await core.task(id);
     expect(task).toMatchObject({
-      status: 'succeeded', attempt: 1, summary: 'done', error: null, reason: null, ended_at: START + 10, run_id: null, cleanup_after: START + 10 + 7 * 86_400_000,
+      status: 'succeeded',
+      attempt: 1,
+      summary: 'done',
+      error: null,
+      reason: null,
+      ended_at: START + 10,
+      run_id: null,
+      cleanup_after: START + 10 + 7 * 86_400_000,
     });
-    expect([JSON.parse(task.progress!), JSON.parse(task.outputs!)]).toEqual([{ percent: null, message: 'more' }, { a: '1', b: '2' }]);
-    expect(await core.runs(id)).toMatchObject([{ outcome: 'succeeded', started_at: START + 5, ended_at: START + 10, exit_code: 0, lease_until: null }]);
-    expect(core.endings(id)).toMatchObject([{ state: 'succeeded', end: { summary: 'done', attempt: 1, tookMs: 10, finishedBeforeCancel: false } }]);
-    expect(core.events.map(({ type }) => type)).toEqual(['task.queued', 'task.state', 'task.progress', 'task.progress', 'task.state', 'task.ended']);
+    expect([JSON.parse(task.progress!), JSON.parse(task.outputs!)]).toEqual([
+      { percent: null, message: 'more' },
+      { a: '1', b: '2' },
+    ]);
+    expect(await core.runs(id)).toMatchObject([
+      { outcome: 'succeeded', started_at: START + 5, ended_at: START + 10, exit_code: 0, lease_until: null },
+    ]);
+    expect(core.endings(id)).toMatchObject([
+      { state: 'succeeded', end: { summary: 'done', attempt: 1, tookMs: 10, finishedBeforeCancel: false } },
+    ]);
+    expect(core.events.map(({ type }) => type)).toEqual([
+      'task.queued',
+      'task.state',
+      'task.progress',
+      'task.progress',
+      'task.state',
+      'task.ended',
+    ]);
   });
 
   it('everything about a run in one batch is the same as one by one', async () => {
     const news: RunNews[] = [
-      { type: 'started' }, { type: 'progress', percent: 1 }, { type: 'checkpoint', data: { at: 3 } }, { type: 'output', key: 'k', value: 'v' },
-      { type: 'log', stream: 'stdout', text: 'hello', offset: 0 }, success(),
+      { type: 'started' },
+      { type: 'progress', percent: 1 },
+      { type: 'checkpoint', data: { at: 3 } },
+      { type: 'output', key: 'k', value: 'v' },
+      { type: 'log', stream: 'stdout', text: 'hello', offset: 0 },
+      success(),
     ];
     const [one, two] = [await core.create(), await core.create()];
     const [first, second] = [await core.claim(), await core.claim()];
@@ -76,8 +104,21 @@ describe('a normal run', () => {
 
   it('what a failed run printed and how it ended is kept', async () => {
     const id = await core.create();
-    await core.tell(await core.run(), { type: 'failed', errorClass: 'permanent', error: 'killed', summary: 'so far', exitCode: 137, signal: 'SIGKILL' });
-    expect(await core.task(id)).toMatchObject({ status: 'failed', error: 'killed', error_class: 'permanent', summary: 'so far', reason: 'permanent_error' });
+    await core.tell(await core.run(), {
+      type: 'failed',
+      errorClass: 'permanent',
+      error: 'killed',
+      summary: 'so far',
+      exitCode: 137,
+      signal: 'SIGKILL',
+    });
+    expect(await core.task(id)).toMatchObject({
+      status: 'failed',
+      error: 'killed',
+      error_class: 'permanent',
+      summary: 'so far',
+      reason: 'permanent_error',
+    });
     expect(await core.runs(id)).toMatchObject([{ error: 'killed', exit_code: 137, signal: 'SIGKILL' }]);
   });
 });
@@ -104,21 +145,40 @@ describe('the fence', () => {
 
   it('A01: nor while the second run is at work, which goes on', async () => {
     const { id, first, second } = await overtaken();
-    for (const news of [success('one'), failure, { type: 'cancelled' }, { type: 'progress', percent: 9 }, { type: 'checkpoint', data: 1 }] satisfies RunNews[]) {
+    for (const news of [
+      success('one'),
+      failure,
+      { type: 'cancelled' },
+      { type: 'progress', percent: 9 },
+      { type: 'checkpoint', data: 1 },
+    ] satisfies RunNews[]) {
       const before = [await core.task(id), await core.runs(id)];
       expect(await core.tell(first, news)).toMatchObject({ result: 'lease_lost' });
       expect([await core.task(id), await core.runs(id)]).toEqual(before);
     }
     await core.tell(second, success('two'), { agentId: 'a2' });
-    expect(await core.task(id)).toMatchObject({ status: 'succeeded', summary: 'two', checkpoint: null, progress: null });
+    expect(await core.task(id)).toMatchObject({
+      status: 'succeeded',
+      summary: 'two',
+      checkpoint: null,
+      progress: null,
+    });
   });
 
   it('late report and true end in one transaction: the fence decides, not the order', async () => {
-    for (const order of [['late', 'true'], ['true', 'late']]) {
+    for (const order of [
+      ['late', 'true'],
+      ['true', 'late'],
+    ]) {
       const { id, first, second } = await overtaken();
-      const calls = { late: () => core.tell(first, success('one')), true: () => core.tell(second, success('two'), { agentId: 'a2' }) };
+      const calls = {
+        late: () => core.tell(first, success('one')),
+        true: () => core.tell(second, success('two'), { agentId: 'a2' }),
+      };
       const answers = await Promise.all(order.map((name) => calls[name as 'late' | 'true']()));
-      expect(answers.map(({ result }) => result)).toEqual(order.map((name) => (name === 'late' ? 'lease_lost' : 'accepted')));
+      expect(answers.map(({ result }) => result)).toEqual(
+        order.map((name) => (name === 'late' ? 'lease_lost' : 'accepted')),
+      );
       expect((await core.task(id)).summary).toBe('two');
     }
   });
@@ -154,7 +214,12 @@ describe('repeats', () => {
     const grant = await core.claim();
     const log = (n: number): [number, RunNews] => [n, { type: 'log', stream: 'stdout', text: `${n};`, offset: n }];
     expect((await batch(grant, log(7), log(3))).map(({ result }) => result)).toEqual(['accepted', 'accepted']);
-    expect((await batch(grant, log(3), log(5), log(7), [1, { type: 'started' }])).map(({ result }) => result)).toEqual(['duplicate', 'accepted', 'duplicate', 'accepted']);
+    expect((await batch(grant, log(3), log(5), log(7), [1, { type: 'started' }])).map(({ result }) => result)).toEqual([
+      'duplicate',
+      'accepted',
+      'duplicate',
+      'accepted',
+    ]);
     expect((await batch(grant, log(0))).map(({ result }) => result)).toEqual(['accepted']);
     expect((await taskLogs(core.store, core.store.ids, id)).map(({ text }) => text).join('')).toBe('0;3;5;7;');
     expect(await core.task(id)).toMatchObject({ status: 'running', attempt: 1 });
@@ -163,7 +228,10 @@ describe('repeats', () => {
   it('the same report twice in one batch counts once', async () => {
     const id = await core.create();
     const grant = await core.run();
-    expect((await batch(grant, [1, failure], [1, failure])).map(({ result }) => result)).toEqual(['accepted', 'duplicate']);
+    expect((await batch(grant, [1, failure], [1, failure])).map(({ result }) => result)).toEqual([
+      'accepted',
+      'duplicate',
+    ]);
     expect(await core.task(id)).toMatchObject({ status: 'queued', attempt: 1 });
   });
 
@@ -183,7 +251,8 @@ describe('repeats', () => {
     expect(await core.tell(failed, failure, { seq: 5 })).toEqual({ result: 'duplicate' });
     expect(await core.task(other)).toMatchObject({ status: 'running', attempt: 2 });
     // What came late stays late, however often it comes.
-    for (let n = 0; n < 2; n += 1) expect(await core.tell(failed, success(), { seq: 6 })).toMatchObject({ result: 'lease_lost' });
+    for (let n = 0; n < 2; n += 1)
+      expect(await core.tell(failed, success(), { seq: 6 })).toMatchObject({ result: 'lease_lost' });
   });
 
   it('of two ends in one batch the first counts', async () => {
@@ -205,7 +274,11 @@ describe('trying again', () => {
       await core.tell(grant, failure);
       core = await core.reopen();
       if (pauseMs === 0) break;
-      expect(await core.task(id)).toMatchObject({ status: 'queued', run_at: core.clock.now() + pauseMs, reason: 'transient_error' });
+      expect(await core.task(id)).toMatchObject({
+        status: 'queued',
+        run_at: core.clock.now() + pauseMs,
+        reason: 'transient_error',
+      });
       core.clock.advance(pauseMs - 1);
       expect(await core.claimAll('a1')).toEqual([]);
       core.clock.advance(1);
@@ -253,7 +326,12 @@ describe('trying again', () => {
     expect(await core.task(id)).toMatchObject({ status: 'queued', reason: 'timed_out' });
     core.clock.advance(10_000);
     await core.tell(await core.run(), { type: 'timed_out' });
-    expect(await core.task(id)).toMatchObject({ status: 'timed_out', attempt: 2, reason: 'attempts_used_up', error: 'the time limit of the run was reached' });
+    expect(await core.task(id)).toMatchObject({
+      status: 'timed_out',
+      attempt: 2,
+      reason: 'attempts_used_up',
+      error: 'the time limit of the run was reached',
+    });
   });
 });
 
@@ -263,10 +341,24 @@ describe('needing a person', () => {
     const grant = await core.run();
     await core.tell(grant, { type: 'checkpoint', data: { page: 7 } });
     await core.tell(grant, { type: 'blocked', summary: 'the quota is used up' });
-    expect(await core.task(id)).toMatchObject({ status: 'waiting', reason: 'blocked', run_id: null, ended_at: null, attempt: 1 });
-    expect(await core.flowOf(id)).toMatchObject({ status: 'blocked', blocked_task_id: id, blocked_summary: 'the quota is used up', revision: 2, ended_at: null });
+    expect(await core.task(id)).toMatchObject({
+      status: 'waiting',
+      reason: 'blocked',
+      run_id: null,
+      ended_at: null,
+      attempt: 1,
+    });
+    expect(await core.flowOf(id)).toMatchObject({
+      status: 'blocked',
+      blocked_task_id: id,
+      blocked_summary: 'the quota is used up',
+      revision: 2,
+      ended_at: null,
+    });
     expect(await core.runs(id)).toMatchObject([{ outcome: 'blocked', lease_until: null }]);
-    expect(core.events).toContainEqual(expect.objectContaining({ type: 'task.blocked', id, summary: 'the quota is used up', question: false }));
+    expect(core.events).toContainEqual(
+      expect.objectContaining({ type: 'task.blocked', id, summary: 'the quota is used up', question: false }),
+    );
     expect(await core.claimAll('a1')).toEqual([]);
     core.clock.advance(LEASE_MS * 10);
     await core.sweep();
@@ -282,11 +374,18 @@ describe('needing a person', () => {
   it('a question is kept with its options, also where start, checkpoint and question come in one batch', async () => {
     const id = await core.ask();
     const grant = await core.claim();
-    await batch(grant, [1, { type: 'started' }], [2, { type: 'checkpoint', data: [1] }], [3, { type: 'needs_input', prompt: 'which room?', options: ['301', '302'] }]);
+    await batch(
+      grant,
+      [1, { type: 'started' }],
+      [2, { type: 'checkpoint', data: [1] }],
+      [3, { type: 'needs_input', prompt: 'which room?', options: ['301', '302'] }],
+    );
     const task = await core.task(id);
     expect(task).toMatchObject({ status: 'waiting', reason: 'needs_input', attempt: 1, checkpoint: '[1]' });
     expect(JSON.parse(task.question!)).toEqual({ prompt: 'which room?', options: ['301', '302'] });
-    expect(core.events).toContainEqual(expect.objectContaining({ type: 'task.blocked', summary: 'which room?', question: true }));
+    expect(core.events).toContainEqual(
+      expect.objectContaining({ type: 'task.blocked', summary: 'which room?', question: true }),
+    );
     expect(await core.flowOf(id)).toMatchObject({ status: 'blocked', blocked_summary: 'which room?' });
     await core.retry(id);
     expect((await core.task(id)).question).toBeNull();

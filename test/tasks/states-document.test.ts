@@ -26,5 +26,6 @@ it('the table is closed: every state is entered and left, final ones only by a r
     else expect(leaving.length, `${state} is left`).toBeGreaterThan(0);
   }
   const document = statesDocument();
-  for (const word of [...TASK_STATES, ...DELIVERY_STATES]) expect(document).toMatch(new RegExp(`\\| \`${word}\` \\| \\w[^|]{20,} \\|`));
+  for (const word of [...TASK_STATES, ...DELIVERY_STATES])
+    expect(document).toMatch(new RegExp(`\\| \`${word}\` \\| \\w[^|]{20,} \\|`));
 });

@@ -36,7 +36,9 @@ describe('A02: success and sweep around the very instant of expiry', () => {
     core.clock.advance(1);
     expect(await core.tell(grant, success)).toMatchObject({ result: 'lease_lost' });
     expect(await core.task(id)).toMatchObject({ status: 'queued', reason: 'lease_expired', attempt: 1 });
-    expect(await core.runs(id)).toMatchObject([{ outcome: 'lost', error: 'the agent stopped answering', error_class: 'transient' }]);
+    expect(await core.runs(id)).toMatchObject([
+      { outcome: 'lost', error: 'the agent stopped answering', error_class: 'transient' },
+    ]);
     expect(core.endings(id)).toEqual([]);
   });
 
@@ -84,7 +86,11 @@ it('a heartbeat extends the lease by the server’s clock, and a lost one cannot
   core.clock.advance(LEASE_MS);
   await core.sweep();
   expect(await pulse(grant)).toEqual(['lost']);
-  expect(await core.store.write(pulseRuns, [{ agentId: 'a2', runId: grant.runId, leaseToken: grant.leaseToken, leaseMs: 1 }])).toEqual(['lost']);
+  expect(
+    await core.store.write(pulseRuns, [
+      { agentId: 'a2', runId: grant.runId, leaseToken: grant.leaseToken, leaseMs: 1 },
+    ]),
+  ).toEqual(['lost']);
   expect((await core.runs(id))[0]).toMatchObject({ lease_until: null });
 });
 
@@ -92,7 +98,10 @@ it('another agent, or a wrong token, cannot keep a lease alive', async () => {
   const id = await core.create();
   const { runId, leaseToken } = await core.run();
   core.clock.advance(10);
-  const pulses = [{ agentId: 'a2', runId, leaseToken, leaseMs: LEASE_MS }, { agentId: 'a1', runId, leaseToken: 'x', leaseMs: LEASE_MS }];
+  const pulses = [
+    { agentId: 'a2', runId, leaseToken, leaseMs: LEASE_MS },
+    { agentId: 'a1', runId, leaseToken: 'x', leaseMs: LEASE_MS },
+  ];
   expect(await core.store.write(pulseRuns, pulses)).toEqual(['lost', 'lost']);
   expect((await core.runs(id))[0]!.lease_until).toBe(START + LEASE_MS);
 });
@@ -116,7 +125,12 @@ describe('time to live', () => {
     expect(await core.sweep()).toMatchObject({ expired: 0 });
     core.clock.set(START + 60_000);
     expect(await core.sweep()).toMatchObject({ expired: 1 });
-    expect(await core.task(id)).toMatchObject({ status: 'failed', reason: 'expired', delivery_status: 'session_queued', error: expect.stringContaining('time to live') });
+    expect(await core.task(id)).toMatchObject({
+      status: 'failed',
+      reason: 'expired',
+      delivery_status: 'session_queued',
+      error: expect.stringContaining('time to live'),
+    });
     expect(await core.flowOf(id)).toMatchObject({ status: 'failed' });
     expect(core.endings(id)).toHaveLength(1);
     expect(await core.sweep()).toMatchObject({ expired: 0 });
@@ -185,7 +199,21 @@ it('whatever agents, people and the clock do, every task keeps its invariants', 
   const move = fc.oneof(
     fc.record({ do: fc.constant('create' as const), max: fc.integer({ min: 1, max: 3 }) }),
     fc.record({ do: fc.constant('claim' as const), max: fc.integer({ min: 1, max: 3 }) }),
-    fc.record({ do: fc.constant('report' as const), which: fc.nat(20), news: fc.constantFrom('started', 'succeeded', 'transient', 'permanent', 'rate_limited', 'released', 'cancelled', 'blocked', 'timed_out') }),
+    fc.record({
+      do: fc.constant('report' as const),
+      which: fc.nat(20),
+      news: fc.constantFrom(
+        'started',
+        'succeeded',
+        'transient',
+        'permanent',
+        'rate_limited',
+        'released',
+        'cancelled',
+        'blocked',
+        'timed_out',
+      ),
+    }),
     fc.record({ do: fc.constant('cancel' as const), which: fc.nat(20) }),
     fc.record({ do: fc.constant('retry' as const), which: fc.nat(20) }),
     fc.record({ do: fc.constant('pass' as const), ms: fc.constantFrom(1, 5_000, 30_000, 200_000) }),
@@ -197,14 +225,16 @@ it('whatever agents, people and the clock do, every task keeps its invariants', 
         const tasks: number[] = [];
         const grants: Awaited<ReturnType<Core['claimAll']>> = [];
         for (const step of moves) {
-          if (step.do === 'create') tasks.push(await world.ask({ retry: { ...DEFAULT_RETRY, max: step.max }, timeoutMs: 50_000 }));
+          if (step.do === 'create')
+            tasks.push(await world.ask({ retry: { ...DEFAULT_RETRY, max: step.max }, timeoutMs: 50_000 }));
           if (step.do === 'claim') grants.push(...(await world.claimAll('a1', { max: step.max })));
           const grant = step.do === 'report' ? grants[step.which % Math.max(1, grants.length)] : undefined;
           if (step.do === 'report' && grant) {
             const classes = ['transient', 'permanent', 'rate_limited'] as const;
             const errorClass = classes.find((word) => word === step.news);
             if (errorClass) await world.tell(grant, { type: 'failed', errorClass, error: 'x' });
-            else if (step.news === 'succeeded' || step.news === 'blocked') await world.tell(grant, { type: step.news, summary: 's' });
+            else if (step.news === 'succeeded' || step.news === 'blocked')
+              await world.tell(grant, { type: step.news, summary: 's' });
             else await world.tell(grant, { type: step.news as 'started' | 'released' | 'cancelled' | 'timed_out' });
           }
           const id = 'which' in step ? tasks[step.which % Math.max(1, tasks.length)] : undefined;
@@ -220,7 +250,7 @@ it('whatever agents, people and the clock do, every task keeps its invariants', 
     }),
     { numRuns: Number(process.env.PROPERTY_RUNS ?? 30) },
   );
-});
+}, 600_000);
 
 /** At most one live run; executions within the limit; one end per generation; the flow agrees with its task. */
 async function check(world: Core, id: number): Promise<void> {
@@ -230,11 +260,24 @@ async function check(world: Core, id: number): Promise<void> {
   expect(runs.every((run) => (run.ended_at === null) === (run.outcome === null))).toBe(true);
   expect(task.attempt).toBeGreaterThanOrEqual(0);
   expect(task.attempt).toBeLessThanOrEqual(task.max_attempts);
-  const counted = runs.filter((run) => run.generation === task.generation && run.started_at !== null && run.error_class !== 'rate_limited' && run.outcome !== 'released');
+  const counted = runs.filter(
+    (run) =>
+      run.generation === task.generation &&
+      run.started_at !== null &&
+      run.error_class !== 'rate_limited' &&
+      run.outcome !== 'released',
+  );
   // A cancel ends the count: what came back to be done again is not.
   if (task.cancel_requested_at === null) expect(task.attempt).toBe(counted.length);
   expect(world.endings(id)).toHaveLength(task.ended_at === null ? task.generation - 1 : task.generation);
   if (task.cancel_requested_at !== null) expect(['leased', 'running', 'cancelled', 'succeeded']).toContain(task.status);
-  const expected: Record<string, string> = { waiting: 'blocked', succeeded: 'finished', failed: 'failed', timed_out: 'failed', lost: 'failed', cancelled: 'cancelled' };
+  const expected: Record<string, string> = {
+    waiting: 'blocked',
+    succeeded: 'finished',
+    failed: 'failed',
+    timed_out: 'failed',
+    lost: 'failed',
+    cancelled: 'cancelled',
+  };
   expect(flow.status).toBe(expected[task.status] ?? 'active');
 }

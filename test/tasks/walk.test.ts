@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { pulseRuns } from '../../src/tasks/heartbeat.ts';
 import type { Grant } from '../../src/tasks/claim.ts';
+import { pulseRuns } from '../../src/tasks/heartbeat.ts';
 import type { RunNews } from '../../src/tasks/report.ts';
 import { allows, isHeld, TASK_STATES, TASK_VERBS, type TaskState, type TaskVerb } from '../../src/tasks/states.ts';
 import { loseOtherInstances } from '../../src/tasks/sweep.ts';
@@ -62,19 +62,28 @@ async function subject(state: TaskState, max: number, ttlMs: number | null = TTL
       break;
     // No verb of this version leads into these with the given number of executions: set as the verbs would.
     case 'paused':
-      await core.store.transact('test.pause', (tx) => tx.exec(tx.dialect.build.updateTable('task').set({ status: 'paused' }).where('id', '=', id)));
+      await core.store.transact('test.pause', (tx) =>
+        tx.exec(tx.dialect.build.updateTable('task').set({ status: 'paused' }).where('id', '=', id)),
+      );
       break;
     case 'timed_out':
     case 'lost':
       await end({ type: 'failed', errorClass: 'permanent', error: 'no' });
-      await core.store.transact('test.end', (tx) => tx.exec(tx.dialect.build.updateTable('task').set({ status: state }).where('id', '=', id)));
+      await core.store.transact('test.end', (tx) =>
+        tx.exec(tx.dialect.build.updateTable('task').set({ status: state }).where('id', '=', id)),
+      );
       break;
   }
   expect((await core.task(id)).status).toBe(state);
   return { id, queue, grant };
 }
 
-const reports = (...news: RunNews[]) => news.map((item) => async ({ grant }: Subject) => void (await core.tell(grant, item)));
+const reports = (...news: RunNews[]) =>
+  news.map(
+    (item) =>
+      async ({ grant }: Subject) =>
+        void (await core.tell(grant, item)),
+  );
 const later = (ms: number, work: (s: Subject) => Promise<unknown>) => async (s: Subject) => {
   core.clock.advance(ms);
   await work(s);
@@ -87,7 +96,9 @@ const WAYS: readonly { verbs: readonly TaskVerb[]; ways: readonly ((s: Subject) 
   {
     verbs: ['heartbeat'],
     ways: [
-      later(1, ({ grant: { runId, leaseToken } }) => core.store.write(pulseRuns, [{ agentId: 'a1', runId, leaseToken, leaseMs: LEASE_MS }])),
+      later(1, ({ grant: { runId, leaseToken } }) =>
+        core.store.write(pulseRuns, [{ agentId: 'a1', runId, leaseToken, leaseMs: LEASE_MS }]),
+      ),
     ],
   },
   { verbs: ['ask'], ways: reports({ type: 'needs_input', prompt: 'which?' }, { type: 'blocked', summary: 'quota' }) },
@@ -104,7 +115,13 @@ const WAYS: readonly { verbs: readonly TaskVerb[]; ways: readonly ((s: Subject) 
   { verbs: ['release_lease'], ways: reports({ type: 'released' }) },
   {
     verbs: ['expire'],
-    ways: [({ id }) => core.store.transact('test.replace', async (tx) => void (await loseOtherInstances(tx, 'a1', `not of ${id}`, core.emit)))],
+    ways: [
+      ({ id }) =>
+        core.store.transact(
+          'test.replace',
+          async (tx) => void (await loseOtherInstances(tx, 'a1', `not of ${id}`, core.emit)),
+        ),
+    ],
   },
   { verbs: ['confirm_cancel'], ways: reports({ type: 'cancelled' }) },
   { verbs: ['give_up'], ways: [later(TTL_MS, () => core.sweep())] },
@@ -113,7 +130,12 @@ const WAYS: readonly { verbs: readonly TaskVerb[]; ways: readonly ((s: Subject) 
 ];
 /** In the table, not yet in the program: the day they are built, they belong above. */
 const VERBS_TO_COME: readonly TaskVerb[] = ['pause', 'resume'];
-const RESULTS_TO_COME: readonly string[] = ['release → cancelled', 'expire → waiting', 'pause → paused', 'resume → queued'];
+const RESULTS_TO_COME: readonly string[] = [
+  'release → cancelled',
+  'expire → waiting',
+  'pause → paused',
+  'resume → queued',
+];
 
 const rowsOf = async (id: number) => ({ task: await core.task(id), runs: await core.runs(id) });
 const reached = new Set<string>();
@@ -129,37 +151,40 @@ const SITUATIONS = [
   { max: 3, cancelled: true },
 ];
 describe.each(SITUATIONS)('with $max executions, cancel requested: $cancelled', ({ max, cancelled }) => {
-  it.each(WAYS.map(({ verbs, ways }) => [verbs.join('/'), verbs, ways] as const))('%s is possible from the states of the table and changes nothing in others', async (_name, verbs, ways) => {
-    for (const state of TASK_STATES) {
-      for (const way of ways) {
-        const one = await subject(state, max);
-        if (cancelled) {
-          if (!isHeld(state)) continue;
-          await core.cancel(one.id);
-        }
-        const before = await rowsOf(one.id);
-        await way(one);
-        const after = await rowsOf(one.id);
-        const place = `${verbs} on ${state}`;
-        const allowed = verbs.find((verb) => allows(verb, state));
-        if (allowed) {
-          expect(after, place).not.toEqual(before);
-          expect(TASK_VERBS[allowed].to as readonly string[], place).toContain(after.task.status);
-          if (cancelled && allowed !== 'start' && allowed !== 'heartbeat') {
-            expect(after.task.status, place).toBe(allowed === 'succeed' ? 'succeeded' : 'cancelled');
+  it.each(WAYS.map(({ verbs, ways }) => [verbs.join('/'), verbs, ways] as const))(
+    '%s is possible from the states of the table and changes nothing in others',
+    async (_name, verbs, ways) => {
+      for (const state of TASK_STATES) {
+        for (const way of ways) {
+          const one = await subject(state, max);
+          if (cancelled) {
+            if (!isHeld(state)) continue;
+            await core.cancel(one.id);
           }
-          reached.add(`${allowed} → ${after.task.status}`);
-        } else if (verbs[0] === 'cancel' && isHeld(state) && !cancelled) {
-          // Not a transition: the wish is noted for the agent.
-          const { cancel_requested_at, last_event_at } = after.task;
-          expect(cancel_requested_at, place).toBe(core.clock.now());
-          expect(after, place).toEqual({ ...before, task: { ...before.task, cancel_requested_at, last_event_at } });
-        } else {
-          expect(after, place).toEqual(before);
+          const before = await rowsOf(one.id);
+          await way(one);
+          const after = await rowsOf(one.id);
+          const place = `${verbs} on ${state}`;
+          const allowed = verbs.find((verb) => allows(verb, state));
+          if (allowed) {
+            expect(after, place).not.toEqual(before);
+            expect(TASK_VERBS[allowed].to as readonly string[], place).toContain(after.task.status);
+            if (cancelled && allowed !== 'start' && allowed !== 'heartbeat') {
+              expect(after.task.status, place).toBe(allowed === 'succeed' ? 'succeeded' : 'cancelled');
+            }
+            reached.add(`${allowed} → ${after.task.status}`);
+          } else if (verbs[0] === 'cancel' && isHeld(state) && !cancelled) {
+            // Not a transition: the wish is noted for the agent.
+            const { cancel_requested_at, last_event_at } = after.task;
+            expect(cancel_requested_at, place).toBe(core.clock.now());
+            expect(after, place).toEqual({ ...before, task: { ...before.task, cancel_requested_at, last_event_at } });
+          } else {
+            expect(after, place).toEqual(before);
+          }
         }
       }
-    }
-  });
+    },
+  );
 });
 
 it('the server itself applies expire, time_out and confirm_cancel when their time has come, to held tasks only', async () => {

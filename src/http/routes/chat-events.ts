@@ -7,7 +7,7 @@ import type { Store } from '../../store/store.ts';
 import { type ChatMessage, chatMessages } from './chat-history.ts';
 import type { Conversation } from './chat-identity.ts';
 
-/** Milliseconds between signs of life: shorter than the idle limits of the usual proxies. */
+/** Default pause between signs of life, milliseconds: shorter than the idle limits of the usual proxies. */
 export const HEARTBEAT_MS = 15_000;
 /** What a browser is told to wait before it connects again, milliseconds. */
 const RETRY_MS = 1_000;
@@ -24,19 +24,24 @@ export interface StreamOptions {
   isAllowed(): Promise<boolean>;
 }
 
+interface House {
+  readonly store: Store;
+  readonly log: Log;
+  /** Milliseconds between signs of life. */
+  readonly heartbeatMs: number;
+}
+
 /**
  * The live side of the web chat as server-sent events (HTML standard, section 9.2). A stream remembers the last id it has written
  * and reads the rows after it whenever it is woken, so a lost wake-up costs time and never a message.
  */
 export class ChatStreams {
-  readonly #store: Store;
-  readonly #log: Log;
+  readonly #house: House;
   readonly #open = new Map<string, Set<ChatStream>>();
   #count = 0;
 
-  constructor(store: Store, log: Log) {
-    this.#store = store;
-    this.#log = log;
+  constructor(house: House) {
+    this.#house = house;
   }
 
   /** @throws AppError rate_limited when too many are open; nothing is written then */
@@ -49,7 +54,7 @@ export class ChatStreams {
   /** Takes the response over; the stream ends with its connection. */
   open(response: ServerResponse, options: StreamOptions): void {
     const { sessionKey } = options.conversation;
-    const stream = new ChatStream(response, this.#store, this.#log, options);
+    const stream = new ChatStream(response, this.#house, options);
     const others = this.#open.get(sessionKey) ?? new Set();
     this.#open.set(sessionKey, others.add(stream));
     this.#count += 1;
@@ -75,22 +80,22 @@ export class ChatStreams {
 
 class ChatStream {
   readonly #response: ServerResponse;
-  readonly #store: Store;
+  readonly #house: House;
   readonly #options: StreamOptions;
   readonly #poller: Poller;
   #last: string;
 
-  constructor(response: ServerResponse, store: Store, log: Log, options: StreamOptions) {
+  constructor(response: ServerResponse, house: House, options: StreamOptions) {
     this.#response = response;
-    this.#store = store;
+    this.#house = house;
     this.#options = options;
     this.#last = options.after;
     this.#poller = new Poller({
       runOnce: (signal) => this.#round(signal),
       onError: (error) => {
-        log.warn('chat.events_failed', { error });
+        house.log.warn('chat.events_failed', { error });
         response.end();
-        return HEARTBEAT_MS;
+        return house.heartbeatMs;
       },
     });
   }
@@ -118,14 +123,15 @@ class ChatStream {
   }
 
   async #round(signal: AbortSignal): Promise<number> {
+    const { store, heartbeatMs } = this.#house;
     if (!(await this.#options.isAllowed())) {
       this.#response.end();
-      return HEARTBEAT_MS;
+      return heartbeatMs;
     }
-    const messages = await chatMessages(this.#store, this.#options.conversation, { after: this.#last, limit: PAGE });
+    const messages = await chatMessages(store, this.#options.conversation, { after: this.#last, limit: PAGE });
     await this.#write(messages.length === 0 ? ': alive\n\n' : messages.map(eventText).join(''), signal);
     this.#last = messages.at(-1)?.id ?? this.#last;
-    return messages.length === PAGE ? 0 : HEARTBEAT_MS;
+    return messages.length === PAGE ? 0 : heartbeatMs;
   }
 
   /** Waits for a slow reader, so that memory holds one page per stream at most. */

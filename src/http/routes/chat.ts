@@ -7,7 +7,7 @@ import { randomToken } from '../../ids.ts';
 import { getPerson } from '../../sessions/access.ts';
 import { admit, createLoginLink, endLogin, loginOf, webchatPerson } from '../../sessions/logins.ts';
 import type { Store } from '../../store/store.ts';
-import { ChatStreams } from './chat-events.ts';
+import { ChatStreams, HEARTBEAT_MS } from './chat-events.ts';
 import { chatMessageSchema, chatMessages, lastCursor } from './chat-history.ts';
 import {
   type ChatCaller,
@@ -98,16 +98,19 @@ declare module 'fastify' {
   }
 }
 
+export interface ChatOptions {
+  /** The built page; default: dist/console of this package. */
+  readonly pageDir?: string;
+  /** Pause between signs of life of an event stream; default 15 s. */
+  readonly heartbeatMs?: number;
+}
+
 /**
  * The web chat: its page and login under /chat, its API under /api/chat.
- * @param options.pageDir the built page; default: dist/console of this package
  */
-export async function chatRoutes(
-  app: FastifyInstance,
-  rooms: ChatRooms,
-  options: { pageDir?: string } = {},
-): Promise<void> {
-  const streams = new ChatStreams(rooms.store, rooms.log);
+export async function chatRoutes(app: FastifyInstance, rooms: ChatRooms, options: ChatOptions = {}): Promise<void> {
+  const { pageDir, heartbeatMs = HEARTBEAT_MS } = options;
+  const streams = new ChatStreams({ store: rooms.store, log: rooms.log, heartbeatMs });
   const stopListening = rooms.onChatChange((sessionKey) => streams.wake(sessionKey));
   app.addHook('preClose', async () => {
     stopListening();
@@ -115,7 +118,7 @@ export async function chatRoutes(
   });
   await app.register(async (scope) => {
     if (!scope.hasRequestDecorator('cookies')) await scope.register(cookiePlugin);
-    await scope.register(async (page) => chatPage(page, rooms, options.pageDir));
+    await scope.register(async (page) => chatPage(page, rooms, pageDir));
     await scope.register(async (api) => chatApi(api, rooms, streams));
   });
 }

@@ -2,8 +2,12 @@ import type { Migration } from '../migrate.ts';
 
 /** `col in (…)` as an OR chain: SQLite checks it at no measurable cost, where IN with ten words costs over 1 µs per row and write. */
 const oneOf = (column: string, words: string) =>
-  `check (${words.split(' ').map((word) => `${column} = '${word}'`).join(' or ')})`;
-const oneOfOrNull = (column: string, words: string) => oneOf(column, words).replace('check (', `check (${column} is null or `);
+  `check (${words
+    .split(' ')
+    .map((word) => `${column} = '${word}'`)
+    .join(' or ')})`;
+const oneOfOrNull = (column: string, words: string) =>
+  oneOf(column, words).replace('check (', `check (${column} is null or `);
 
 /** Times are epoch milliseconds; `json` columns hold JSON text; ids come from one sequence for all tables (`id_block`). */
 export const initialSchema: Migration = {

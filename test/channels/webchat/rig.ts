@@ -25,6 +25,8 @@ export const ADMIN_TOKEN = 'admin-token-of-the-tests';
 export interface ChatRigOptions {
   env?: Record<string, string>;
   pageDir?: string;
+  /** Default: an hour, so that only a wake-up can be why something arrives. */
+  heartbeatMs?: number;
   /** Puts something between the routes and the real inbox. */
   port?(real: ChannelPort): ChannelPort;
 }
@@ -117,14 +119,14 @@ export class ChatRig {
       webchatPort,
       onChatChange,
     };
-    const { pageDir } = this.#options;
+    const { pageDir, heartbeatMs = 3_600_000 } = this.#options;
     this.#server = await startHttpServer({
       host: '127.0.0.1',
       port: this.#port,
       log,
       hot: new HotRoutes(new Map(), log),
       doors: [],
-      routes: (app) => chatRoutes(app, rooms, pageDir === undefined ? {} : { pageDir }),
+      routes: (app) => chatRoutes(app, rooms, { heartbeatMs, ...(pageDir === undefined ? {} : { pageDir }) }),
     });
     this.#port = this.#server.address.port;
   }

@@ -1,0 +1,45 @@
+import { followTasks } from '../flows/follow.ts';
+import type { Rooms } from '../http/rooms.ts';
+import { createNotifier } from '../notifications/notifier.ts';
+import type { OutboxEvent } from '../outbox/message.ts';
+import type { FinishedTasks } from '../telemetry/finished.ts';
+import type { Base } from './base.ts';
+
+export interface Listeners {
+  wakeDelivery(): void;
+  /** Something that a web chat shows has changed. */
+  chatChanged(sessionKeys: ReadonlySet<string>): void;
+  finished: FinishedTasks;
+}
+
+/** Events are drained in this order, inside the transaction that made them: flows, notifications, then the agents that wait. */
+export function subscribe(
+  base: Base,
+  { dispatch, gateway }: Pick<Rooms, 'dispatch' | 'gateway'>,
+  listeners: Listeners,
+): void {
+  const { store, templates, outbox, settings, taskEvents, outboxEvents } = base;
+  const titleOf = (id: string, lang: 'en' | 'zh') => templates.get(id)?.title[lang];
+  const notifier = createNotifier({ outbox, ids: store.ids, titleOf, lang: settings.lang });
+  taskEvents.subscribe(followTasks);
+  taskEvents.subscribe((tx, events) => notifier.onTaskEvents(tx, events));
+  taskEvents.subscribe((tx, events) => listeners.finished.onTaskEvents(tx, events));
+  taskEvents.subscribe((tx, events) => gateway.onTaskEvents(tx, events));
+  taskEvents.subscribe((tx, events) => dispatch.onTaskEvents(tx, events));
+  outboxEvents.subscribe((tx, events) => notifier.onOutboxEvents(tx, events));
+  outboxEvents.subscribe(async (tx, events) => {
+    if (events.some((event) => event.type === 'outbox.enqueued')) tx.afterCommit(() => listeners.wakeDelivery());
+    const keys = new Set(events.flatMap(webchatKey));
+    if (keys.size > 0) tx.afterCommit(() => listeners.chatChanged(keys));
+  });
+  store.onBeforeCommit(async (tx) => {
+    await taskEvents.drain(tx);
+    await outboxEvents.drain(tx);
+  });
+}
+
+function webchatKey(event: OutboxEvent): string[] {
+  return event.type === 'outbox.sent' && event.channel === 'webchat' && event.sessionKey !== null
+    ? [event.sessionKey]
+    : [];
+}
