@@ -271,11 +271,3 @@ function wellFormed(value: unknown): unknown {
   if (value === null || typeof value !== 'object') return value;
   return Object.fromEntries(Object.entries(value).map(([key, inner]) => [wellFormed(key), wellFormed(inner)]));
 }
-
-/** @throws AppError when the caller speaks another protocol version, with the versions named. */
-export function checkProtocol(version: unknown): void {
-  if (version !== 1)
-    throw new AppError('invalid_request', `this gateway speaks agent protocol 1, the agent speaks ${String(version)}`, {
-      field: 'protocol',
-    });
-}

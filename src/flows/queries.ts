@@ -44,13 +44,6 @@ export const reopenFlows = hot<{ rows: unknown[][]; now: number }>(
   from ${d.rows(p.rows.param, { id: 'int' })} as r where flow.id = r.id`,
 );
 
-export const requestFlowCancel = hot<{ id: number; revision: number | null; now: number }, { id: number }>(
-  'flow.cancel',
-  (_d, p) => sql`
-  update flow set cancel_requested_at = ${p.now}, revision = revision + 1, updated_at = ${p.now}
-  where id = ${p.id} and ended_at is null and (${p.revision} is null or revision = ${p.revision}) returning id`,
-);
-
 export const knownSessions = hot<{ rows: unknown[][] }, { session_key: string }>(
   'session.known',
   (d, p) => sql`

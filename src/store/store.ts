@@ -32,13 +32,6 @@ export interface Store extends Reader {
   close(): Promise<void>;
 }
 
-/** The first row, or undefined. */
-export async function firstOf<R>(rows: Promise<R[]>): Promise<R | undefined> {
-  return (await rows)[0];
-}
-
 export function insideTransaction(what: string): AppError {
   return new AppError('internal', `${what}: the store was used inside a transaction; use its tx`);
 }
-
-export type { Compilable, Dialect, HotQuery, RawBuilder };
