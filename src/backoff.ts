@@ -16,7 +16,9 @@ export const DEFAULT_BACKOFF: BackoffPolicy = { baseMs: 1_000, factor: 2, capMs:
  * @param random a number in [0, 1); injected so that callers and tests decide.
  */
 export function backoffMs(policy: BackoffPolicy, n: number, random: () => number = Math.random): number {
-  const nominal = Math.min(policy.baseMs * policy.factor ** Math.max(0, n - 1), policy.capMs);
+  // Bounded: beyond what a number can hold, a base of zero would make it no number at all.
+  const growth = Math.min(policy.factor ** Math.max(0, n - 1), Number.MAX_VALUE);
+  const nominal = Math.min(policy.baseMs * growth, policy.capMs);
   const spread = 1 + policy.jitter * (2 * random() - 1);
   return Math.max(0, Math.round(nominal * spread));
 }

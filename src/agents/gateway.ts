@@ -1,5 +1,5 @@
 import type { Clock } from '../clock.ts';
-import { AppError, messageOf } from '../errors.ts';
+import { messageOf } from '../errors.ts';
 import type { IdCodec } from '../ids.ts';
 import type { Log } from '../log.ts';
 import type { Store } from '../store/store.ts';

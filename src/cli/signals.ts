@@ -2,7 +2,7 @@ import { constants } from 'node:os';
 import type { Log } from '../log.ts';
 
 /** A graceful stop takes at most this long, milliseconds (docs/cli.md). */
-export const STOP_LIMIT_MS = 10_000;
+const STOP_LIMIT_MS = 10_000;
 /** From here on whatever still runs is told to hurry. */
 const HURRY_AFTER_MS = 8_000;
 /** After the second signal. */
@@ -27,15 +27,21 @@ export async function runUntilStopped(running: Stoppable, log: Log): Promise<num
   const first = await Promise.race([nextSignal(), parentGone(), running.ended ?? new Promise<never>(() => undefined)]);
   if (typeof first === 'number') return first;
   log.info('process.stopping', { signal: first });
-  const second = nextSignal().then(async (signal) => {
+  return stopGracefully(running);
+}
+
+async function stopGracefully(running: Stoppable): Promise<number> {
+  let code = 1;
+  const second = nextSignal().then((signal) => {
+    code = 128 + constants.signals[signal];
     running.hurry?.();
-    await pause(LAST_MOMENT_MS, stopped);
-    return 128 + constants.signals[signal];
+    return pause(LAST_MOMENT_MS);
   });
   const hurry = setTimeout(() => running.hurry?.(), HURRY_AFTER_MS);
-  const stopped = running.stop();
-  const late = pause(STOP_LIMIT_MS, stopped).then(() => 1);
-  const code = await Promise.race([stopped.then(() => 0), second, late]);
+  const stopped = running.stop().then(() => {
+    if (code === 1) code = 0;
+  });
+  await Promise.race([stopped, second, pause(STOP_LIMIT_MS)]);
   clearTimeout(hurry);
   return code;
 }
@@ -55,14 +61,9 @@ function parentGone(): Promise<'parent'> {
   });
 }
 
-/** Ends early with `other`; keeps no process alive. */
-function pause(ms: number, other: Promise<unknown>): Promise<void> {
+function pause(ms: number): Promise<void> {
   return new Promise((resolve) => {
-    setTimeout(resolve, ms).unref();
-    other.then(
-      () => resolve(),
-      () => resolve(),
-    );
+    setTimeout(resolve, ms);
   });
 }
 

@@ -7,12 +7,13 @@ export interface SubmitClientOptions {
   url: string;
   /** The admin token. */
   token: string;
-  /** Requests under way at once; further submissions travel together with the next one. Default 2. */
-  requests?: number;
 }
 
 /** Submissions of one request. */
 const BATCH_LIMIT = 500;
+/** While little is under way a further request is opened at once; under load one at a time carries what came meanwhile. */
+const MAX_REQUESTS = 4;
+const FEW_SUBMISSIONS = 8;
 
 /**
  * Submits tasks over HTTP. Submissions that are made while requests are under way share the next request, so that a program with
@@ -21,14 +22,13 @@ const BATCH_LIMIT = 500;
 export class SubmitClient {
   readonly #pool: Pool;
   readonly #headers: Record<string, string>;
-  readonly #limit: number;
   #waiting: Waiting[] = [];
+  #requests = 0;
   #underWay = 0;
   #scheduled = false;
 
   constructor(options: SubmitClientOptions) {
-    this.#limit = options.requests ?? 2;
-    this.#pool = new Pool(options.url, { connections: this.#limit, pipelining: 1 });
+    this.#pool = new Pool(options.url, { connections: MAX_REQUESTS, pipelining: 1 });
     this.#headers = { authorization: `Bearer ${options.token}`, 'content-type': 'application/json' };
   }
 
@@ -44,9 +44,9 @@ export class SubmitClient {
     await this.#pool.close();
   }
 
-  /** At once while a request is free; what is submitted in the same turn goes along. */
+  /** What is submitted in the same turn goes along. */
   #schedule(): void {
-    if (this.#scheduled || this.#underWay >= this.#limit) return;
+    if (this.#scheduled || !this.#mayOpenRequest()) return;
     this.#scheduled = true;
     setImmediate(() => {
       this.#scheduled = false;
@@ -54,13 +54,18 @@ export class SubmitClient {
     });
   }
 
+  #mayOpenRequest(): boolean {
+    return this.#requests === 0 || (this.#requests < MAX_REQUESTS && this.#underWay < FEW_SUBMISSIONS);
+  }
+
   async #send(): Promise<void> {
     const batch = this.#waiting.splice(0, BATCH_LIMIT);
     if (batch.length === 0) return;
-    this.#underWay += 1;
-    if (this.#waiting.length > 0) this.#schedule();
+    this.#requests += 1;
+    this.#underWay += batch.length;
     await this.#settle(batch);
-    this.#underWay -= 1;
+    this.#requests -= 1;
+    this.#underWay -= batch.length;
     if (this.#waiting.length > 0) this.#schedule();
   }
 

@@ -1,6 +1,6 @@
 import { isAbsolute, join, resolve } from 'node:path';
 import { z } from 'zod';
-import { type Environment, readSettings, SettingsError, setting } from './settings.ts';
+import { type Environment, readSettings, type SettingProblem, SettingsError, setting } from './settings.ts';
 
 /** Everything the gateway is told from outside; read once, frozen. */
 export interface GatewaySettings {
@@ -108,10 +108,11 @@ const CLIENT = ['ERRAND_URL', 'ERRAND_TOKEN'];
 
 /** @throws SettingsError naming every wrong or unknown variable at once. */
 export function readGatewaySettings(env: Environment, cwd = process.cwd()): GatewaySettings {
-  const problems = LATER.filter((name) => env[name]?.trim()).map((name) => ({
+  const problems = LATER.filter((name) => given(env, name)).map((name) => ({
     name,
     message: 'is not available yet in this version',
   }));
+  problems.push(...missing(env));
   const watched = ['ERRAND_', 'TELEGRAM_', 'WECOM_'];
   let values: ReturnType<typeof parse>;
   try {
@@ -120,7 +121,12 @@ export function readGatewaySettings(env: Environment, cwd = process.cwd()): Gate
     if (error instanceof SettingsError) throw new SettingsError([...problems, ...error.problems]);
     throw error;
   }
-  problems.push(...incomplete(values));
+  if (values.ERRAND_HEARTBEAT_MS >= values.ERRAND_LEASE_MS) {
+    problems.push({
+      name: 'ERRAND_HEARTBEAT_MS',
+      message: 'must be shorter than ERRAND_LEASE_MS, or every lease is lost',
+    });
+  }
   if (problems.length > 0) throw new SettingsError(problems);
   return Object.freeze(settingsOf(values, cwd));
 }
@@ -138,27 +144,21 @@ const WECOM_NAMES = [
   'WECOM_ENCODING_AES_KEY',
 ] as const;
 
-/** Settings that only make sense together. */
-function incomplete(values: Values): { name: string; message: string }[] {
-  const problems: { name: string; message: string }[] = [];
-  if (WECOM_NAMES.some((name) => values[name])) {
-    for (const name of WECOM_NAMES)
-      if (!values[name]) problems.push({ name, message: `is missing; WeCom needs all of ${WECOM_NAMES.join(', ')}` });
-  }
-  if (values.TELEGRAM_MODE === 'webhook' && values.TELEGRAM_BOT_TOKEN) {
-    if (!values.TELEGRAM_WEBHOOK_SECRET)
-      problems.push({ name: 'TELEGRAM_WEBHOOK_SECRET', message: 'is missing; TELEGRAM_MODE=webhook needs it' });
-    if (!values.ERRAND_PUBLIC_URL)
-      problems.push({ name: 'ERRAND_PUBLIC_URL', message: 'is missing; TELEGRAM_MODE=webhook needs it' });
-  }
-  if (values.ERRAND_HEARTBEAT_MS >= values.ERRAND_LEASE_MS) {
-    problems.push({
-      name: 'ERRAND_HEARTBEAT_MS',
-      message: 'must be shorter than ERRAND_LEASE_MS, or every lease is lost',
-    });
+/** Settings that only make sense together; looked for before any value is checked, so that everything is told at once. */
+function missing(env: Environment): SettingProblem[] {
+  const problems: SettingProblem[] = [];
+  const need = (names: readonly string[], why: string) => {
+    for (const name of names) if (!given(env, name)) problems.push({ name, message: `is missing; ${why}` });
+  };
+  if (WECOM_NAMES.some((name) => given(env, name))) need(WECOM_NAMES, `WeCom needs all of ${WECOM_NAMES.join(', ')}`);
+  if (given(env, 'TELEGRAM_BOT_TOKEN') && env.TELEGRAM_MODE?.trim() === 'webhook') {
+    need(['TELEGRAM_WEBHOOK_SECRET', 'ERRAND_PUBLIC_URL'], 'TELEGRAM_MODE=webhook needs it');
   }
   return problems;
 }
+
+/** Empty values count as absent. */
+const given = (env: Environment, name: string) => Boolean(env[name]?.trim());
 
 function settingsOf(values: Values, cwd: string): GatewaySettings {
   const path = (text: string) => (isAbsolute(text) ? text : resolve(cwd, text));
@@ -167,7 +167,7 @@ function settingsOf(values: Values, cwd: string): GatewaySettings {
     stateDir: path(values.ERRAND_STATE_DIR),
     host: values.ERRAND_HOST,
     port: values.ERRAND_PORT,
-    publicUrl: (values.ERRAND_PUBLIC_URL ?? `http://${values.ERRAND_HOST}:${values.ERRAND_PORT}`).replace(/\/+$/, ''),
+    publicUrl: (values.ERRAND_PUBLIC_URL ?? ownUrl(values)).replace(/\/+$/, ''),
     adminToken: values.ERRAND_ADMIN_TOKEN,
     templatesDir: templates === undefined ? undefined : path(templates),
     lang: values.ERRAND_LANG,
@@ -180,6 +180,10 @@ function settingsOf(values: Values, cwd: string): GatewaySettings {
     telegram: telegramOf(values),
     wecom: wecomOf(values),
   };
+}
+
+function ownUrl({ ERRAND_HOST: host, ERRAND_PORT: port }: Values): string {
+  return `http://${host.includes(':') ? `[${host}]` : host}:${port}`;
 }
 
 function telegramOf(values: Values): TelegramSettings | undefined {

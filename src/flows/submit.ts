@@ -4,12 +4,13 @@ import { durationMs } from '../config/settings.ts';
 import { AppError } from '../errors.ts';
 import type { IdCodec } from '../ids.ts';
 import type { Store } from '../store/store.ts';
+import type { ArgValue } from '../tasks/run-words.ts';
 import { NOTIFY_POLICIES, PRIORITIES, type TaskState } from '../tasks/states.ts';
 import type { Emit, TaskEvent } from '../tasks/task.ts';
 import { checkArgs } from './args.ts';
 import { toNewTask } from './spec.ts';
 import { type FlowSeed, type StartAnswer, startFlows, startFlowsVerb } from './start.ts';
-import type { TemplateRegistry } from './templates.ts';
+import type { Template, TemplateRegistry } from './templates.ts';
 
 const YEAR_MS = 31_536_000_000;
 const duration = z.union([z.number().int(), z.string()]).refine((value) => {
@@ -97,8 +98,7 @@ export class Submitter {
         field: `${place}template`,
       });
     }
-    const { clock, timeZone } = this.#options;
-    const args = checkArgs(template, submission.args, { now: clock.now(), timeZone });
+    const args = this.#args(template, submission.args, place);
     const task = toNewTask(template, args, {
       source: 'api',
       sessionKey: submission.sessionKey,
@@ -113,6 +113,16 @@ export class Submitter {
       label: submission.label,
     });
     return { task, route: null, goal: submission.label ?? template.id };
+  }
+
+  #args(template: Template, args: Submission['args'], place: string): Record<string, ArgValue> {
+    const { clock, timeZone } = this.#options;
+    try {
+      return checkArgs(template, args, { now: clock.now(), timeZone });
+    } catch (error) {
+      if (place === '' || !(error instanceof AppError)) throw error;
+      throw new AppError(error.code, error.message, { field: `${place}${error.field}` });
+    }
   }
 
   #submitted(answer: StartAnswer, place: string): Submitted {

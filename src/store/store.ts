@@ -1,7 +1,5 @@
-import type { Compilable, RawBuilder } from 'kysely';
 import { AppError } from '../errors.ts';
 import type { IdCodec } from '../ids.ts';
-import type { Dialect, HotQuery } from './dialect.ts';
 import type { Reader, Tx, Verb } from './tx.ts';
 
 /** Called inside every transaction after its verbs, before the commit; may run further verbs with the same `tx`. */

@@ -1,6 +1,5 @@
 import { sql } from 'kysely';
 import { hot } from '../store/dialect.ts';
-import type { EventTable, RunTable, TaskTable } from '../store/tables.ts';
 import type { Reader } from '../store/tx.ts';
 
 /** Hot statements of the task engine. All are set-based; `rows` parameters are arrays of arrays in the order of the columns named. */
@@ -353,77 +352,6 @@ export const grantsOf = hot<
   where run.lease_until is not null and run.agent_id = ${p.agent} and run.instance_id = ${p.instance} and task.status = 'leased'
   order by run.id`,
 );
-
-export interface TaskFilter {
-  status?: string;
-  template?: string;
-  sessionKey?: string;
-  agentId?: string;
-  flowId?: number;
-  /** Only tasks with a smaller id; for pages. */
-  before?: number;
-  limit: number;
-}
-
-/** Newest first. */
-export async function selectTasks(reader: Reader, filter: TaskFilter): Promise<TaskTable[]> {
-  const build = reader.dialect.build;
-  let query = build.selectFrom('task').selectAll('task').orderBy('task.id', 'desc').limit(filter.limit);
-  if (filter.status !== undefined) query = query.where('task.status', '=', filter.status);
-  if (filter.template !== undefined) query = query.where('task.template', '=', filter.template);
-  if (filter.sessionKey !== undefined) query = query.where('task.session_key', '=', filter.sessionKey);
-  if (filter.flowId !== undefined) query = query.where('task.flow_id', '=', filter.flowId);
-  if (filter.before !== undefined) query = query.where('task.id', '<', filter.before);
-  if (filter.agentId !== undefined) {
-    query = query.where(
-      'task.run_id',
-      'in',
-      build
-        .selectFrom('run')
-        .select('run.id')
-        .where('run.agent_id', '=', filter.agentId)
-        .where('run.lease_until', 'is not', null),
-    );
-  }
-  return reader.fetch(query);
-}
-
-export async function selectTasksById(reader: Reader, ids: readonly number[]): Promise<TaskTable[]> {
-  return reader.fetch(
-    reader.dialect.build
-      .selectFrom('task')
-      .selectAll()
-      .where('id', 'in', [...ids]),
-  );
-}
-
-export async function selectRuns(reader: Reader, taskIds: readonly number[]): Promise<RunTable[]> {
-  if (taskIds.length === 0) return [];
-  return reader.fetch(
-    reader.dialect.build
-      .selectFrom('run')
-      .selectAll()
-      .where('task_id', 'in', [...taskIds])
-      .orderBy('id'),
-  );
-}
-
-/** In the order in which they were stored: time first, the server's own before an agent's. */
-export async function selectEvents(
-  reader: Reader,
-  taskId: number,
-  types: readonly string[] | null,
-): Promise<EventTable[]> {
-  let query = reader.dialect.build
-    .selectFrom('event')
-    .selectAll()
-    .where('task_id', '=', taskId)
-    .orderBy('at')
-    .orderBy('run_id')
-    .orderBy('seq');
-  if (types !== null) query = query.where('type', 'in', [...types]);
-  return reader.fetch(query);
-}
 
 export async function countByStatus(reader: Reader): Promise<{ status: string; count: number }[]> {
   const query = sql<{

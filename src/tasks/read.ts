@@ -1,7 +1,7 @@
 import type { IdCodec } from '../ids.ts';
 import type { EventTable, RunTable, TaskTable } from '../store/tables.ts';
 import type { Reader } from '../store/tx.ts';
-import { selectEvents, selectRuns, selectTasks, selectTasksById, type TaskFilter } from './queries.ts';
+import { selectEvents, selectRuns, selectTasks, selectTasksById, type TaskFilter } from './read-queries.ts';
 import type { ErrorClass } from './run-words.ts';
 import { type DeliveryStatus, type NotifyPolicy, PRIORITIES, type TaskSource, type TaskState } from './states.ts';
 import type { RunRecord, TaskRecord } from './task.ts';

@@ -234,8 +234,11 @@ describe('pull', () => {
     let [held] = (await agent.pull()).tasks;
     for (const give of [
       async () => void (await agent.report({ ...run(held!), type: 'released' })),
-      async () =>
-        void (await core.cancel(id), await agent.report({ ...run(held!), type: 'cancelled' }), await core.retry(id)),
+      async () => {
+        await core.cancel(id);
+        await agent.report({ ...run(held!), type: 'cancelled' });
+        await core.retry(id);
+      },
     ]) {
       const pull = other.pull(1, WAIT);
       await parked();

@@ -13,7 +13,7 @@ const ROOT = join(import.meta.dirname, '..', '..');
 const read = (path: string) => readFile(join(ROOT, path), 'utf8');
 
 test('docs/errors.md is the table of error codes', async () => {
-  const rows = [...(await read('docs/errors.md')).matchAll(/^\| `(\w+)` \| (\d+) \| (\d) \| (.+) \|$/gm)];
+  const rows = [...(await read('docs/errors.md')).matchAll(/^\| `(\w+)` +\| (\d+) +\| (\d) +\| (.+?) +\|$/gm)];
   const told = rows.map(([, code, status, exit, title]) => [
     code,
     { status: Number(status), exit: Number(exit), title },

@@ -405,6 +405,14 @@ describe('messages', () => {
     expect(await chat.texts('ann')).toEqual(['question', 'answer', 'done', 'refused', 'failed']);
   });
 
+  it('what is not sent is not shown', async () => {
+    const chat = await start();
+    const route = { channel: 'telegram', account: 'default', chat: '42', chatKind: 'direct' } as const;
+    await chat.say('ann', 'on its way by another channel', { route });
+    await chat.say('ann', 'sent');
+    expect(await chat.texts('ann')).toEqual(['sent']);
+  });
+
   it('pages forwards and backwards meet without a gap or a repeat', async () => {
     const chat = await start();
     const expected: string[] = [];
@@ -520,6 +528,7 @@ describe('events', () => {
     await until(() => stream.events.length === 1, 'the first message');
     await chat.down();
     await until(() => stream.ended, 'the stream to end');
+    expect(stream.wasCut).toBe(false);
     expect(chat.listeners).toBe(0);
     await chat.up();
     await chat.say('ann', 'meanwhile');

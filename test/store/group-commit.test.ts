@@ -76,7 +76,10 @@ it('calls of one turn share one transaction and each verb runs once over all the
   const order: string[] = [];
   const note = (verb: typeof one): Verb<string, string> => ({
     ...verb,
-    run: (tx, items) => (order.push(verb.name), verb.run(tx, items)),
+    run: (tx, items) => {
+      order.push(verb.name);
+      return verb.run(tx, items);
+    },
   });
   const [first, second] = [note(one), note(two)];
   const answers = await Promise.all([
@@ -154,7 +157,10 @@ it('a caller that was answered beside a failing one may use the store at once', 
 it('a verb that answers too few items is a fault of its own, not of its neighbours', async () => {
   const short: Verb<string, string> = {
     name: 'test.short',
-    run: async (tx, items) => (await put(tx, 'short'), items.slice(1)),
+    run: async (tx, items) => {
+      await put(tx, 'short');
+      return items.slice(1);
+    },
   };
   const results = await Promise.allSettled([store.write(short, ['x']), store.write(storing(), ['a'])]);
   expect(results.map((result) => result.status)).toEqual(['rejected', 'fulfilled']);

@@ -1,7 +1,9 @@
 import Database from 'better-sqlite3';
 import fc from 'fast-check';
 import { afterEach, beforeEach, expect, it } from 'vitest';
+import { type Param, sqliteDialect } from '../../src/store/dialect.ts';
 import { claimTasks, DEADLINE_MARGIN_MS, type Grant } from '../../src/tasks/claim.ts';
+import { dueTasks } from '../../src/tasks/queries.ts';
 import type { Priority } from '../../src/tasks/states.ts';
 import { Core, LEASE_MS, newTask, START } from '../support/core.ts';
 
@@ -97,15 +99,14 @@ it('delayed tasks of a better band cost a claim nothing', async () => {
   const due = await core.create({ priority: 'low' });
   const steps = () => {
     const connection = new Database(core.path, { readonly: true });
-    // What the claim of one band reads, counted by the database: rows that match before the limit.
+    // The rows that the claim's own statement looks at, told by the database: those that match before order and limit.
     const seen: number[] = [];
-    connection.function('seen', (id: number) => (seen.push(id), 1));
+    connection.function('seen', (id: number) => seen.push(id));
+    const { sql, parameters } = dueTasks.compile(sqliteDialect);
+    const spied = connection.prepare(sql.replace('order by', 'and seen(id) order by'));
     for (const priority of [0, 1, 2]) {
-      connection
-        .prepare(
-          "select id from task where status = 'queued' and queue = ? and priority = ? and run_at <= ? and seen(id) order by run_at, id limit 1",
-        )
-        .all('default/shell', priority, START);
+      const values: Record<string, unknown> = { queue: 'default/shell', priority, now: START, limit: 1 };
+      spied.all(parameters.map((slot) => values[(slot as Param).name]));
     }
     connection.close();
     return seen;

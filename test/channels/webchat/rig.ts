@@ -242,6 +242,8 @@ export class EventReader {
   comments = 0;
   status = 0;
   ended = false;
+  /** The connection was cut instead of ended by the server. */
+  wasCut = false;
   readonly #abort = new AbortController();
 
   static async open(rig: ChatRig, path: string, options: CallOptions = {}): Promise<EventReader> {
@@ -270,7 +272,7 @@ export class EventReader {
         for (const block of blocks) this.#take(block);
       }
     } catch {
-      // Cut off, by us or by the server: the flag below says it.
+      this.wasCut = true;
     }
     this.ended = true;
   }

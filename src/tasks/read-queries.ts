@@ -1,0 +1,75 @@
+import type { EventTable, RunTable, TaskTable } from '../store/tables.ts';
+import type { Reader } from '../store/tx.ts';
+
+/** What people look at; built on the spot, unlike the hot statements of the verbs. */
+
+export interface TaskFilter {
+  status?: string;
+  template?: string;
+  sessionKey?: string;
+  agentId?: string;
+  flowId?: number;
+  /** Only tasks with a smaller id; for pages. */
+  before?: number;
+  limit: number;
+}
+
+/** Newest first. */
+export async function selectTasks(reader: Reader, filter: TaskFilter): Promise<TaskTable[]> {
+  const build = reader.dialect.build;
+  let query = build.selectFrom('task').selectAll('task').orderBy('task.id', 'desc').limit(filter.limit);
+  if (filter.status !== undefined) query = query.where('task.status', '=', filter.status);
+  if (filter.template !== undefined) query = query.where('task.template', '=', filter.template);
+  if (filter.sessionKey !== undefined) query = query.where('task.session_key', '=', filter.sessionKey);
+  if (filter.flowId !== undefined) query = query.where('task.flow_id', '=', filter.flowId);
+  if (filter.before !== undefined) query = query.where('task.id', '<', filter.before);
+  if (filter.agentId !== undefined) {
+    query = query.where(
+      'task.run_id',
+      'in',
+      build
+        .selectFrom('run')
+        .select('run.id')
+        .where('run.agent_id', '=', filter.agentId)
+        .where('run.lease_until', 'is not', null),
+    );
+  }
+  return reader.fetch(query);
+}
+
+export async function selectTasksById(reader: Reader, ids: readonly number[]): Promise<TaskTable[]> {
+  return reader.fetch(
+    reader.dialect.build
+      .selectFrom('task')
+      .selectAll()
+      .where('id', 'in', [...ids]),
+  );
+}
+
+export async function selectRuns(reader: Reader, taskIds: readonly number[]): Promise<RunTable[]> {
+  if (taskIds.length === 0) return [];
+  return reader.fetch(
+    reader.dialect.build
+      .selectFrom('run')
+      .selectAll()
+      .where('task_id', 'in', [...taskIds])
+      .orderBy('id'),
+  );
+}
+
+/** In the order in which they were stored: time first, the server's own before an agent's. */
+export async function selectEvents(
+  reader: Reader,
+  taskId: number,
+  types: readonly string[] | null,
+): Promise<EventTable[]> {
+  let query = reader.dialect.build
+    .selectFrom('event')
+    .selectAll()
+    .where('task_id', '=', taskId)
+    .orderBy('at')
+    .orderBy('run_id')
+    .orderBy('seq');
+  if (types !== null) query = query.where('type', 'in', [...types]);
+  return reader.fetch(query);
+}
