@@ -18,7 +18,7 @@ main() {
   start_redis
   start_postgres
   step lint npx --no-install biome check .
-  step types npx --no-install tsc --noEmit -p tsconfig.json
+  step types npm run --silent types
   step build node scripts/build.mjs
   step 'unused code' npx --no-install knip
   step tests npx --no-install vitest run --reporter=default --reporter=json --outputFile.json="$work/vitest.json"

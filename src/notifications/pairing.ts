@@ -1,4 +1,5 @@
 import type { NewMessage } from '../outbox/message.ts';
+import { sessionKeyOf } from '../sessions/keys.ts';
 import { type Lang, langOf } from '../sessions/lang.ts';
 import { type ApprovalAnswer, approvePairing } from '../sessions/pairing.ts';
 import type { Role } from '../sessions/rights.ts';
@@ -25,7 +26,8 @@ export async function approveAndTell(
   const { name } = answer.person;
   // Strangers have no conversation yet, so their name is all that shows a language.
   const text = welcomeText(langOf(undefined, name ?? '', rooms.lang), name);
-  await rooms.outbox.enqueue(tx, [{ route: answer.route, kind: 'notice', text }]);
+  const sessionKey = sessionKeyOf(answer.route, answer.person.userId);
+  await rooms.outbox.enqueue(tx, [{ route: answer.route, sessionKey, kind: 'notice', text }]);
   return answer;
 }
 

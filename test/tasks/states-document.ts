@@ -115,7 +115,7 @@ export function statesDocument(): string {
     '### Verbs',
     '',
     '| Verb | From | To | Effect |',
-    '|---|---|---|---|',
+    '| --- | --- | --- | --- |',
     ...verbs(),
     '',
     '### Run outcomes',
@@ -166,7 +166,7 @@ function words<W extends string>(
 ): string[] {
   return [
     `| ${title} | Meaning |`,
-    '|---|---|',
+    '| --- | --- |',
     ...order.map((word) => `| \`${word}\` | ${meanings[word]}${more(word)} |`),
     '',
   ];
