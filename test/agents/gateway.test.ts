@@ -128,8 +128,8 @@ describe('register', () => {
 
   it('a task freed by a register goes to the new instance or to others, never to the replaced one that still waits', async () => {
     const id = await core.create();
-    await agent.pull();
-    const waiting = agent.pull(1, WAIT);
+    const [held] = (await agent.pull()).tasks;
+    const waiting = agent.pull(1, { ...WAIT, holding: [held!.runId] });
     waiting.catch(() => undefined);
     await parked();
     const newer = agent.clone('a1-2');
