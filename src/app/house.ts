@@ -67,7 +67,15 @@ export async function buildHouse(
     ...open,
     version: VERSION,
     admin: new AdminAuth(token),
-    submitter: new Submitter({ store, ids: store.ids, clock, templates, timeZone, emit }),
+    submitter: new Submitter({
+      store,
+      ids: store.ids,
+      clock,
+      templates,
+      timeZone,
+      emit,
+      patienceMs: () => agents.dispatch.patienceMs(),
+    }),
     onChatChange: (listener) => chat.listen(listener),
     startedAt: clock.now(),
   };

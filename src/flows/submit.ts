@@ -56,12 +56,18 @@ export interface SubmitterOptions {
   templates: TemplateRegistry;
   timeZone: string;
   emit: Emit<TaskEvent>;
+  /** How long a new task may let reports go first, milliseconds: nothing is lost while nobody could start it. */
+  patienceMs(): number;
 }
+
+const MAX_SESSIONS = 10_000;
 
 /** Tasks that do not come from a chat: checked against their template, then flow and task in one transaction. */
 export class Submitter {
   readonly #options: SubmitterOptions;
   readonly #start: ReturnType<typeof startFlowsVerb>;
+  /** Conversations that a task was made for. */
+  readonly #sessions = new Set<string>();
 
   constructor(options: SubmitterOptions) {
     this.#options = options;
@@ -70,17 +76,33 @@ export class Submitter {
 
   /** @throws AppError invalid_request (unknown template, bad argument, unknown conversation), idempotency_conflict */
   async submit(submission: Submission): Promise<Submitted> {
-    const answers = await this.#options.store.write(this.#start, [this.#seed(submission, '')]);
+    const answers = await this.#write([this.#seed(submission, '')]);
     return this.#submitted(answers[0]!, '');
   }
 
   /** All or nothing: the first bad item refuses the whole batch, and its place is named. */
   async submitAll(submissions: readonly Submission[]): Promise<Submitted[]> {
     const seeds = submissions.map((submission, index) => this.#seed(submission, `[${index}].`));
-    const plain = seeds.every((seed) => seed.task.idempotencyKey === null && seed.task.sessionKey === null);
+    const plain = seeds.every(({ task }) => task.idempotencyKey === null && this.#knows(task.sessionKey));
     // Only these can be refused by the database, and then the others must not stay.
-    const answers = plain ? await this.#options.store.write(this.#start, seeds) : await this.#together(seeds);
-    return answers.map((answer, index) => this.#submitted(answer, `[${index}].`));
+    const answers = plain ? await this.#write(seeds) : await this.#together(seeds);
+    const submitted = answers.map((answer, index) => this.#submitted(answer, `[${index}].`));
+    for (const { task } of seeds) if (task.sessionKey !== null) this.#remember(task.sessionKey);
+    return submitted;
+  }
+
+  #remember(sessionKey: string): void {
+    if (this.#sessions.size >= MAX_SESSIONS) this.#sessions.clear();
+    this.#sessions.add(sessionKey);
+  }
+
+  /** Conversations are never forgotten, so one that was there is there. */
+  #knows(sessionKey: string | null): boolean {
+    return sessionKey === null || this.#sessions.has(sessionKey);
+  }
+
+  #write(seeds: readonly FlowSeed[]): Promise<StartAnswer[]> {
+    return this.#options.store.write(this.#start, seeds, this.#options.patienceMs());
   }
 
   #together(seeds: readonly FlowSeed[]): Promise<StartAnswer[]> {

@@ -11,7 +11,7 @@ import {
   type OutboxEvent,
   storable,
 } from './message.ts';
-import { freeChats, insertMessages, insertNewMessages, reviveMessages } from './queries.ts';
+import { freeChats, insertMessages, insertNewMessages, reviveMessages, storedMessages } from './queries.ts';
 
 /** Outgoing messages as rows. All but `leases` are called within the caller's transaction. */
 export interface Outbox {
@@ -79,7 +79,9 @@ async function insert(
     await tx.run(insertMessages, { rows, now: tx.now });
     return undefined;
   }
-  return new Set((await tx.all(insertNewMessages, { rows, now: tx.now })).map((row) => row.id));
+  if ((await tx.run(insertNewMessages, { rows, now: tx.now })) === messages.length) return undefined;
+  const ids = messages.map((_, index) => [first + index]);
+  return new Set((await tx.all(storedMessages, { rows: ids })).map((row) => row.id));
 }
 
 function newRow(message: NewMessage, id: number, now: number, instant: boolean): unknown[] {

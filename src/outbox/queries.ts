@@ -27,10 +27,17 @@ type NewRows = { rows: unknown[][]; now: number };
 export const insertMessages = hot<NewRows>('outbox.insert', (d, p) => sql`${insertInto(d, p)}`);
 
 /** The same where some have a dedupe key; answers which are new. */
-export const insertNewMessages = hot<NewRows, { id: number }>(
+/** Its count tells whether all were new; answering the rows would cost more than asking for them in the rare other case. */
+export const insertNewMessages = hot<NewRows>(
   'outbox.insert_new',
   (d, p) => sql`
-  ${insertInto(d, p)} where true on conflict (dedupe_key) do nothing returning id`,
+  ${insertInto(d, p)} where true on conflict (dedupe_key) do nothing`,
+);
+
+export const storedMessages = hot<{ rows: unknown[][] }, { id: number }>(
+  'outbox.stored',
+  (d, p) => sql`
+  select outbox.id from ${d.rows(p.rows.param, { id: 'int' })} as r cross join outbox on outbox.id = r.id`,
 );
 
 function insertInto(d: Dialect, p: Parameters<Parameters<typeof hot<NewRows>>[1]>[1]) {

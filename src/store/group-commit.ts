@@ -5,6 +5,8 @@ import type { Verb } from './tx.ts';
 export interface Unit {
   readonly verb: Verb<unknown, unknown>;
   readonly items: readonly unknown[];
+  /** May wait so long for somebody else's transaction to go first, milliseconds; 0: the next turn. */
+  readonly patienceMs: number;
   resolve(answers: unknown[]): void;
   reject(error: unknown): void;
 }
@@ -21,7 +23,8 @@ const MAX_ITEMS = 1_000;
 
 /**
  * Group commit: calls of one event-loop turn share one transaction, each verb runs once over all their items, one commit, then each
- * caller is answered. There is no gather window: a turn is `setImmediate`. A batch that throws is rolled back and its units run
+ * caller is answered. There is no gather window: a turn is `setImmediate`; only a unit that says it is patient lets others go
+ * first. A batch that throws is rolled back and its units run
  * one by one, so that a bad unit fails alone.
  */
 export class GroupCommit {
@@ -29,6 +32,8 @@ export class GroupCommit {
   #queue: Unit[] = [];
   #scheduled = false;
   #busy = false;
+  /** Ends the wait of the patient units. */
+  #patience: NodeJS.Timeout | undefined;
   #idle: (() => void)[] = [];
   #closed = false;
 
@@ -36,11 +41,12 @@ export class GroupCommit {
     this.#engine = engine;
   }
 
-  submit<I, O>(verb: Verb<I, O>, items: readonly I[]): Promise<O[]> {
+  submit<I, O>(verb: Verb<I, O>, items: readonly I[], patienceMs = 0): Promise<O[]> {
     if (this.#closed) return Promise.reject(new Error(`store is closed: ${verb.name}`));
     if (items.length === 0) return Promise.resolve([]);
     return new Promise<O[]>((resolve, reject) => {
-      this.#queue.push({ verb: verb as Verb<unknown, unknown>, items, resolve: resolve as Unit['resolve'], reject });
+      const unit = { verb: verb as Verb<unknown, unknown>, items, patienceMs, resolve: resolve as Unit['resolve'], reject };
+      this.#queue.push(unit);
       this.#schedule();
     });
   }
@@ -48,10 +54,21 @@ export class GroupCommit {
   /** Refuses new units and resolves when all accepted ones are answered. */
   async close(): Promise<void> {
     this.#closed = true;
+    this.#schedule();
     if (this.#busy || this.#queue.length > 0) await new Promise<void>((resolve) => this.#idle.push(resolve));
   }
 
   #schedule(): void {
+    if (this.#scheduled || this.#busy || this.#queue.length === 0) return;
+    const patienceMs = this.#closed ? 0 : Math.min(...this.#queue.map((unit) => unit.patienceMs));
+    if (patienceMs > 0) {
+      this.#patience ??= setTimeout(() => this.#arrange(), patienceMs);
+    } else this.#arrange();
+  }
+
+  #arrange(): void {
+    clearTimeout(this.#patience);
+    this.#patience = undefined;
     if (this.#scheduled || this.#busy) return;
     this.#scheduled = true;
     setImmediate(() => {
@@ -62,22 +79,33 @@ export class GroupCommit {
 
   async #turn(): Promise<void> {
     const batch = this.#take();
+    clearTimeout(this.#patience);
+    this.#patience = undefined;
     this.#busy = true;
     await this.#commit(batch);
     this.#busy = false;
-    if (this.#queue.length > 0) this.#schedule();
+    // The patient ones go now, while those who were just answered are at work.
+    if (this.#queue.length > 0) this.#arrange();
     else for (const resolve of this.#idle.splice(0)) resolve();
   }
 
-  /** A copy of the queue, never the live array: units that arrive meanwhile belong to the next turn. */
+  /**
+   * A copy of the queue, never the live array: units that arrive meanwhile belong to the next turn. Patient units let the others go
+   * first, in a transaction of their own.
+   */
   #take(): Unit[] {
+    const urgent = this.#queue.filter((unit) => unit.patienceMs === 0);
+    const candidates = urgent.length > 0 ? urgent : this.#queue;
     let items = 0;
     let count = 0;
-    while (count < this.#queue.length && (count === 0 || items + this.#queue[count]!.items.length <= MAX_ITEMS)) {
-      items += this.#queue[count]!.items.length;
+    while (count < candidates.length && (count === 0 || items + candidates[count]!.items.length <= MAX_ITEMS)) {
+      items += candidates[count]!.items.length;
       count += 1;
     }
-    return this.#queue.splice(0, count);
+    const taken = candidates.slice(0, count);
+    const gone = new Set(taken);
+    this.#queue = this.#queue.filter((unit) => !gone.has(unit));
+    return taken;
   }
 
   async #commit(batch: readonly Unit[]): Promise<void> {

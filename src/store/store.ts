@@ -21,7 +21,8 @@ export interface StoreStats {
  */
 export interface Store extends Reader {
   readonly ids: IdCodec;
-  write<I, O>(verb: Verb<I, O>, items: readonly I[]): Promise<O[]>;
+  /** @param patienceMs how long others may go first, where the answer is not urgent; default 0, the next turn */
+  write<I, O>(verb: Verb<I, O>, items: readonly I[], patienceMs?: number): Promise<O[]>;
   transact<T>(name: string, work: (tx: Tx) => Promise<T>): Promise<T>;
   /** Registers the one hook that drains events before each commit. */
   onBeforeCommit(hook: BeforeCommit): void;

@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import type { Tx, Verb } from '../store/tx.ts';
-import { type DueTask, dueTasks, extendLeases, grantsOf, insertEvents, insertRuns, markLeased } from './queries.ts';
+import { type DueTask, dueBands, dueTasks, extendLeases, grantsOf, insertRuns, markLeased } from './queries.ts';
 import { PRIORITIES } from './states.ts';
 
 export interface Claim {
@@ -30,19 +30,78 @@ export const DEADLINE_MARGIN_MS = 60_000;
 export const claimTasks: Verb<Claim, Grant[]> = { name: 'task.claim', rank: 90, run: claim };
 
 async function claim(tx: Tx, claims: readonly Claim[]): Promise<Grant[][]> {
-  const bands = new Bands(
-    tx,
-    claims.reduce((sum, item) => sum + item.max, 0),
-  );
-  const offered: Grant[][] = [];
-  const picked: { claim: Claim; task: DueTask; into: Grant[] }[] = [];
+  const takers: Taker[] = [];
   for (const item of claims) {
     const again = item.holding === null ? [] : await lostGrants(tx, item);
-    offered.push(again);
-    for (const task of await bands.take(item, item.max - again.length)) picked.push({ claim: item, task, into: again });
+    takers.push({ claim: item, grants: again, room: item.max - again.length });
   }
-  if (picked.length > 0) await grant(tx, picked);
-  return offered;
+  const leased: Leased[] = [];
+  for (const band of await bandsFor(tx, takers)) leased.push(...(await leaseBand(tx, band, takers)));
+  if (leased.length > 0) await insertRunsOf(tx, leased);
+  return takers.map((taker) => taker.grants);
+}
+
+/** One claim while it is being filled. */
+interface Taker {
+  readonly claim: Claim;
+  readonly grants: Grant[];
+  room: number;
+}
+
+interface Band {
+  readonly queue: string;
+  readonly priority: number;
+}
+
+interface Leased {
+  readonly grant: Grant;
+  readonly claim: Claim;
+}
+
+/** The bands that have something due: better priorities first, within one the queues in the order in which the agents name them. */
+async function bandsFor(tx: Tx, takers: readonly Taker[]): Promise<Band[]> {
+  const queues = new Set(takers.filter(({ room }) => room > 0).flatMap(({ claim: { queues: named } }) => named));
+  const bands = PRIORITIES.flatMap((_, priority) => [...queues].map((queue): Band => ({ queue, priority })));
+  if (bands.length === 0) return [];
+  const due = await tx.all(dueBands, { rows: bands.map(({ queue, priority }) => [queue, priority]), now: tx.now });
+  const full = new Set(due.map(({ queue, priority }) => `${priority} ${queue}`));
+  return bands.filter(({ queue, priority }) => full.has(`${priority} ${queue}`));
+}
+
+/** Leases exactly as many as there is room for among the agents that serve this queue, and deals them out in order. */
+async function leaseBand(tx: Tx, { queue, priority }: Band, takers: readonly Taker[]): Promise<Leased[]> {
+  const serving = takers.filter(({ claim: { queues }, room }) => room > 0 && queues.includes(queue));
+  const limit = serving.reduce((sum, { room }) => sum + room, 0);
+  if (limit === 0) return [];
+  const tasks = await tx.all(dueTasks, { queue, priority, now: tx.now, limit });
+  const first = await tx.ids(tasks.length);
+  const marked = await tx.run(markLeased, { rows: tasks.map(({ id }, index) => [id, first + index]), now: tx.now });
+  if (marked !== tasks.length) throw new Error(`${tasks.length} tasks were due in ${queue}, but ${marked} could be leased`);
+  const tokens = leaseTokens(tasks.length);
+  let next = 0;
+  return tasks.map((task, index) => {
+    while (serving[next]!.room === 0) next += 1;
+    const taker = serving[next]!;
+    const grant = { runId: first + index, taskId: task.id, attempt: task.attempt + 1, leaseToken: tokens[index]!, task };
+    taker.room -= 1;
+    taker.grants.push(grant);
+    return { grant, claim: taker.claim };
+  });
+}
+
+async function insertRunsOf(tx: Tx, leased: readonly Leased[]): Promise<void> {
+  const rows = leased.map(({ grant: { runId, attempt, leaseToken, task }, claim: by }) => [
+    runId,
+    task.id,
+    task.generation,
+    attempt,
+    by.agentId,
+    by.instanceId,
+    leaseToken,
+    tx.now + by.leaseMs,
+    tx.now + task.timeout_ms + DEADLINE_MARGIN_MS,
+  ]);
+  await tx.run(insertRuns, { rows, now: tx.now });
 }
 
 async function lostGrants(tx: Tx, item: Claim): Promise<Grant[]> {
@@ -59,75 +118,6 @@ async function lostGrants(tx: Tx, item: Claim): Promise<Grant[]> {
     leaseToken: row.lease_token,
     task: row,
   }));
-}
-
-async function grant(tx: Tx, picked: readonly { claim: Claim; task: DueTask; into: Grant[] }[]): Promise<void> {
-  const first = await tx.ids(picked.length);
-  const tokens = leaseTokens(picked.length);
-  const leased = await tx.all(markLeased, {
-    rows: picked.map(({ task }, index) => [task.id, first + index]),
-    now: tx.now,
-  });
-  const won = leased.length === picked.length ? null : new Set(leased.map((row) => row.id));
-  const runs: unknown[][] = [];
-  const events: unknown[][] = [];
-  for (const [index, { claim: by, task, into }] of picked.entries()) {
-    if (won && !won.has(task.id)) continue;
-    const runId = first + index;
-    const attempt = task.attempt + 1;
-    const deadline = tx.now + task.timeout_ms + DEADLINE_MARGIN_MS;
-    runs.push([
-      runId,
-      task.id,
-      task.generation,
-      attempt,
-      by.agentId,
-      by.instanceId,
-      tokens[index],
-      tx.now + by.leaseMs,
-      deadline,
-    ]);
-    events.push([task.id, runId, -1, 'leased', tx.now, { agentId: by.agentId }]);
-    into.push({ runId, taskId: task.id, attempt, leaseToken: tokens[index]!, task });
-  }
-  await tx.run(insertRuns, { rows: runs, now: tx.now });
-  await tx.run(insertEvents, { rows: events });
-}
-
-/** Reads each (queue, band) once for all claims of the batch, however many agents wait for it. */
-class Bands {
-  readonly #tx: Tx;
-  readonly #limit: number;
-  readonly #rows = new Map<string, DueTask[]>();
-
-  constructor(tx: Tx, limit: number) {
-    this.#tx = tx;
-    this.#limit = limit;
-  }
-
-  /** Better bands of all queues before worse ones; within a band the order of the queues, then of the tasks. */
-  async take(item: Claim, max: number): Promise<DueTask[]> {
-    const taken: DueTask[] = [];
-    for (let priority = 0; priority < PRIORITIES.length; priority += 1) {
-      for (const queue of item.queues) {
-        if (taken.length >= max) return taken;
-        const band = await this.#band(queue, priority);
-        while (taken.length < max && band.length > 0) taken.push(band.pop()!);
-      }
-    }
-    return taken;
-  }
-
-  async #band(queue: string, priority: number): Promise<DueTask[]> {
-    const key = `${priority} ${queue}`;
-    let rows = this.#rows.get(key);
-    if (!rows) {
-      rows = await this.#tx.all(dueTasks, { queue, priority, now: this.#tx.now, limit: this.#limit });
-      rows.reverse(); // taken from the end
-      this.#rows.set(key, rows);
-    }
-    return rows;
-  }
 }
 
 function leaseTokens(count: number): string[] {

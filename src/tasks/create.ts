@@ -1,6 +1,6 @@
 import { canonicalJson, sha256 } from '../ids.ts';
 import type { Tx, Verb } from '../store/tx.ts';
-import { insertEvents, insertTasks, tasksByIdempotency } from './queries.ts';
+import { insertTasks, tasksByIdempotency } from './queries.ts';
 import { defaultNotifyPolicy, priorityNumber, type TaskState } from './states.ts';
 import { type CreateAnswer, DEFAULT_RETRY, type Emit, type NewTask, type TaskEvent } from './task.ts';
 
@@ -111,7 +111,6 @@ async function insert(
   const first = await tx.ids(items.length);
   const rows = items.map((item, index) => taskRow(first + index, item, keys[index]!, flows[index]!, tx.now));
   await tx.run(insertTasks, { rows, now: tx.now });
-  await tx.run(insertEvents, { rows: items.map((_, index) => [first + index, 0, 0, 'created', tx.now, null]) });
   emit(
     tx,
     items.map((item, index) => queuedEvent(first + index, item, flows[index]!, tx.now)),

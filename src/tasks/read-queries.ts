@@ -1,3 +1,4 @@
+import { type RawBuilder, sql } from 'kysely';
 import type { EventTable, RunTable, TaskTable } from '../store/tables.ts';
 import type { Reader } from '../store/tx.ts';
 
@@ -18,7 +19,7 @@ export interface TaskFilter {
 export async function selectTasks(reader: Reader, filter: TaskFilter): Promise<TaskTable[]> {
   const build = reader.dialect.build;
   let query = build.selectFrom('task').selectAll('task').orderBy('task.id', 'desc').limit(filter.limit);
-  if (filter.status !== undefined) query = query.where('task.status', '=', filter.status);
+  if (filter.status !== undefined) query = query.where('task.status', '=', filter.status).where(partOfIndex(filter.status));
   if (filter.template !== undefined) query = query.where('task.template', '=', filter.template);
   if (filter.sessionKey !== undefined) query = query.where('task.session_key', '=', filter.sessionKey);
   if (filter.flowId !== undefined) query = query.where('task.flow_id', '=', filter.flowId);
@@ -35,6 +36,15 @@ export async function selectTasks(reader: Reader, filter: TaskFilter): Promise<T
     );
   }
   return reader.fetch(query);
+}
+
+/** What leads to the index that knows tasks of this state: most by the partial one of their states, those on an agent by their runs. */
+function partOfIndex(status: string): RawBuilder<boolean> {
+  if (status === 'succeeded') return sql<boolean>`task.status = 'succeeded'`;
+  if (status === 'leased' || status === 'running') {
+    return sql<boolean>`task.id in (select run.task_id from run where run.lease_until is not null)`;
+  }
+  return sql<boolean>`(task.status <> 'leased' and task.status <> 'running' and task.status <> 'succeeded')`;
 }
 
 export async function selectTasksById(reader: Reader, ids: readonly number[]): Promise<TaskTable[]> {

@@ -33,18 +33,36 @@ export interface TaskEventRecord {
   type: string;
   at: number;
   runId?: string;
-  seq: number;
+  /** The agent's own number of a report; negative for the server's. Absent where the rows of task and run tell it. */
+  seq?: number;
   data: unknown;
 }
 
+/**
+ * The story of a task, oldest first. Creation, leases, starts and successes are told by the rows of the task and its runs; everything
+ * else is an event of its own.
+ */
 export async function taskEvents(reader: Reader, ids: IdCodec, id: number): Promise<TaskEventRecord[]> {
-  return (await selectEvents(reader, id, null)).map((event) => ({
+  const [task] = await selectTasksById(reader, [id]);
+  if (!task) return [];
+  const runs = await selectRuns(reader, [id]);
+  const stored = (await selectEvents(reader, id, null)).map((event) => ({
     type: event.type,
     at: event.at,
     ...(event.run_id === 0 ? {} : { runId: ids.encode(event.run_id) }),
     seq: event.seq,
     data: json(event.data),
   }));
+  const told: TaskEventRecord[] = [{ type: 'created', at: task.created_at, data: null }, ...runs.flatMap((run) => runEvents(run, ids))];
+  return [...told, ...stored].sort((a, b) => a.at - b.at);
+}
+
+function runEvents(run: RunTable, ids: IdCodec): TaskEventRecord[] {
+  const runId = ids.encode(run.id);
+  const events: TaskEventRecord[] = [{ type: 'leased', at: run.claimed_at, runId, data: { agentId: run.agent_id } }];
+  if (run.started_at !== null) events.push({ type: 'started', at: run.started_at, runId, data: null });
+  if (run.outcome === 'succeeded') events.push({ type: 'succeeded', at: run.ended_at!, runId, data: { exitCode: run.exit_code } });
+  return events;
 }
 
 export interface LogChunk {

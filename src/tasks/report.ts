@@ -8,10 +8,12 @@ import {
   runsById,
   startRuns,
   storeProgress,
+  succeedRuns,
+  succeedTasks,
 } from './queries.ts';
 import type { ErrorClass } from './run-words.ts';
 import type { Emit, RetryPolicy, TaskEvent } from './task.ts';
-import { endHeldRuns, NO_RESULT, type RunEnding, type RunResult, refOf } from './transition.ts';
+import { endHeldRuns, NO_RESULT, RETENTION_MS, type RunEnding, type RunResult, refOf, successEvents } from './transition.ts';
 
 /** What a run says about itself. Texts are bounded by whoever lets them in. */
 export type RunNews =
@@ -73,6 +75,60 @@ export async function reportRuns(
   reports: readonly RunReport[],
   emit: Emit<TaskEvent>,
 ): Promise<ReportOutcome[]> {
+  const quick = await endSucceeded(tx, reports, emit);
+  if (quick.size === reports.length) return reports.map(() => ({ result: 'accepted' }));
+  const rest = reports.filter((report) => !quick.has(report));
+  const outcomes = await reportOneByOne(tx, rest, emit);
+  let next = 0;
+  return reports.map((report) => (quick.has(report) ? { result: 'accepted' } : outcomes[next++]!));
+}
+
+/**
+ * The common end, in the fewest statements: runs of which this batch holds a success, and nothing else but their start. Answers the
+ * reports it has applied; whatever is not plain (late, repeated, not theirs) is left to the others.
+ */
+async function endSucceeded(tx: Tx, reports: readonly RunReport[], emit: Emit<TaskEvent>): Promise<Set<RunReport>> {
+  const candidates = new Map<number, RunReport | null>();
+  for (const report of reports) {
+    if (report.news.type === 'started') continue;
+    const plain = report.news.type === 'succeeded' && !candidates.has(report.runId);
+    candidates.set(report.runId, plain ? report : null);
+  }
+  const ends = [...candidates.values()].filter((report) => report !== null);
+  if (ends.length === 0) return new Set();
+  const ended = new Map((await tx.all(succeedRuns, { rows: ends.map(successRow), now: tx.now })).map((row) => [row.id, row.task_id]));
+  const applied = ends.filter(({ runId }) => ended.has(runId));
+  if (applied.length === 0) return new Set();
+  await finishTasks(tx, applied, ended, emit);
+  const own = new Map(applied.map((report) => [report.runId, report]));
+  return new Set(reports.filter((report) => isPartOf(report, own.get(report.runId))));
+}
+
+/** The success itself, or the start of the same run by the same holder. */
+function isPartOf(report: RunReport, end: RunReport | undefined): boolean {
+  if (end === undefined || report === end) return end !== undefined;
+  return report.news.type === 'started' && report.agentId === end.agentId && report.leaseToken === end.leaseToken;
+}
+
+function successRow({ runId, agentId, leaseToken, news }: RunReport): unknown[] {
+  return [runId, agentId, leaseToken, (news as Success).exitCode ?? null];
+}
+
+type Success = Extract<RunNews, { type: 'succeeded' }>;
+
+async function finishTasks(tx: Tx, ends: readonly RunReport[], taskOf: ReadonlyMap<number, number>, emit: Emit<TaskEvent>): Promise<void> {
+  const rows = ends.map(({ runId, news }) => [taskOf.get(runId), runId, (news as Success).summary, (news as Success).outputs ?? null]);
+  const tasks = await tx.all(succeedTasks, { rows, now: tx.now, cleanup: tx.now + RETENTION_MS });
+  if (tasks.length !== ends.length) throw new Error(`${ends.length} runs ended, but ${tasks.length} of their tasks did`);
+  const summaries = new Map(ends.map(({ runId, news }) => [taskOf.get(runId), (news as Success).summary]));
+  emit(tx, tasks.flatMap((task) => successEvents(task, summaries.get(task.id)!, tx.now)));
+}
+
+async function reportOneByOne(
+  tx: Tx,
+  reports: readonly RunReport[],
+  emit: Emit<TaskEvent>,
+): Promise<ReportOutcome[]> {
   const ids = [...new Set(reports.map((report) => report.runId))];
   const runs = new Map((await tx.all(runsById, { rows: ids.map((id) => [id]) })).map((run) => [run.run_id, run]));
   const verdicts = reports.map((report) => judge(report, runs.get(report.runId)));
@@ -101,7 +157,9 @@ const key = (report: { runId: number; seq: number }) => `${report.runId}/${repor
 async function knownReports(tx: Tx, late: readonly RunReport[], runs: Map<number, HeldRun>): Promise<Set<string>> {
   if (late.length === 0) return new Set();
   const rows = late.map(({ runId, seq }) => [runs.get(runId)!.task_id, runId, seq]);
-  return new Set((await tx.all(appliedReports, { rows })).map((row) => key({ runId: row.run_id, seq: row.seq })));
+  const known = new Set((await tx.all(appliedReports, { rows })).map((row) => key({ runId: row.run_id, seq: row.seq })));
+  for (const report of late) if (isOnRecord(report, runs)) known.add(key(report));
+  return known;
 }
 
 /** Null: the report may change state. */
@@ -126,21 +184,36 @@ async function storeReports(
   runs: Map<number, HeldRun>,
 ): Promise<Set<string>> {
   const rows: unknown[][] = [];
+  const fresh = new Set<string>();
   for (const [index, report] of reports.entries()) {
     const verdict = verdicts[index];
-    if (verdict?.result === 'rejected') continue;
-    const { type, ...data } = report.news;
-    const late = verdict ? `late_${type}` : type;
-    rows.push([runs.get(report.runId)!.task_id, report.runId, report.seq, late, tx.now, eventData(type, data)]);
+    if (verdict?.result === 'rejected' || isOnRecord(report, runs)) continue;
+    if (TOLD_BY_RUN.has(report.news.type) && !verdict) fresh.add(key(report));
+    else rows.push(eventRow(report, runs.get(report.runId)!.task_id, verdict ? 'late_' : '', tx.now));
   }
-  if (rows.length === 0) return new Set();
-  const stored = await tx.all(insertEvents, { rows });
-  return new Set(stored.map((row) => key({ runId: row.run_id, seq: row.seq })));
+  if (rows.length === 0) return fresh;
+  for (const row of await tx.all(insertEvents, { rows })) fresh.add(key({ runId: row.run_id, seq: row.seq }));
+  return fresh;
+}
+
+function eventRow({ runId, seq, news }: RunReport, taskId: number, prefix: string, now: number): unknown[] {
+  return [taskId, runId, seq, `${prefix}${news.type}`, now, eventData(news)];
+}
+
+/** The row of the run tells these; only where they came too late are they kept as an event. */
+const TOLD_BY_RUN = new Set<RunNews['type']>(['started', 'succeeded']);
+
+/** The row of the run has told this already. */
+function isOnRecord({ runId, news }: RunReport, runs: ReadonlyMap<number, HeldRun>): boolean {
+  const run = runs.get(runId)!;
+  if (news.type === 'started') return run.run_started_at !== null;
+  return news.type === 'succeeded' && run.run_outcome === 'succeeded';
 }
 
 /** Long results live on the task; the event keeps what tells the story. */
-function eventData(type: RunNews['type'], data: Record<string, unknown>): unknown {
-  if (type === 'succeeded' || type === 'checkpoint') return 'exitCode' in data ? { exitCode: data.exitCode } : null;
+function eventData({ type, ...data }: RunNews): unknown {
+  // What these bring is kept on the task.
+  if (type === 'succeeded' || type === 'checkpoint') return null;
   return Object.keys(data).length === 0 ? null : data;
 }
 

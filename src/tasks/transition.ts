@@ -1,6 +1,6 @@
 import type { Tx } from '../store/tx.ts';
 import type { Decision } from './decide.ts';
-import { applyTransitions, endRuns, type HeldRun } from './queries.ts';
+import { applyTransitions, endRuns, type HeldRun, type SucceededTask } from './queries.ts';
 import type { ErrorClass } from './run-words.ts';
 import { type FinalState, isFinal, type NotifyPolicy, type TaskState } from './states.ts';
 import type { Emit, TaskEnd, TaskEvent, TaskRef } from './task.ts';
@@ -157,4 +157,22 @@ export function refOf(row: {
     notifyPolicy: row.notify_policy as NotifyPolicy,
     generation: row.generation,
   };
+}
+
+/** What subscribers learn of a task that `succeedTasks` ended. */
+export function successEvents(task: SucceededTask, summary: string, now: number): TaskEvent[] {
+  const ref = refOf({ ...task, task_id: task.id });
+  const end: TaskEnd = {
+    summary,
+    error: null,
+    errorClass: null,
+    reason: task.reason,
+    attempt: task.attempt,
+    tookMs: Math.max(0, now - task.created_at),
+    finishedBeforeCancel: task.reason !== null,
+  };
+  return [
+    { type: 'task.state', from: 'running', to: 'succeeded', reason: task.reason, ...ref },
+    { type: 'task.ended', state: 'succeeded', end, ...ref },
+  ];
 }

@@ -24,19 +24,30 @@ export class Backlog {
   #logBytes = 0;
   /** By run and stream: the note that stands for what was left out. */
   readonly #omissions = new Map<string, Omission>();
+  /** Starts that wait, by run. */
+  readonly #starts = new Map<string, Outgoing>();
+  /** Starts that the end of their run has overtaken: an end implies its start. */
+  readonly #needless = new Set<Outgoing>();
 
   constructor(maxLogBytes = MAX_LOG_BYTES) {
     this.#maxLogBytes = maxLogBytes;
   }
 
   get size(): number {
-    return this.#items.length;
+    return this.#items.length - this.#needless.size;
   }
 
   push(item: Outgoing): void {
+    if (item.type === 'started') this.#starts.set(item.runId, item);
     if (item.type === 'log' && this.#logBytes + item.bytes > this.#maxLogBytes) this.#omit(item);
     else if (item.type === 'progress' && this.#replaceProgress(item)) return;
     else this.#append(item);
+  }
+
+  /** The run has ended: a start that still waits need not be told, the end implies it. */
+  dropStart(runId: string): void {
+    const start = this.#starts.get(runId);
+    if (start && this.#starts.delete(runId)) this.#needless.add(start);
   }
 
   /** What was taken and could not be sent comes first again. */
@@ -52,6 +63,7 @@ export class Backlog {
     let bytes = 0;
     let full = false;
     for (const item of this.#items) {
+      if (this.#needless.delete(item)) continue;
       full ||= batch.length >= limits.reports || (batch.length > 0 && bytes + item.bytes > limits.bytes);
       if (full || limits.except.has(item.runId)) rest.push(item);
       else {
@@ -70,6 +82,7 @@ export class Backlog {
   }
 
   #taken(item: Outgoing): void {
+    if (item.type === 'started') this.#starts.delete(item.runId);
     this.#count(item, -1);
     for (const [key, omission] of this.#omissions) if (omission.item === item) this.#omissions.delete(key);
   }

@@ -54,6 +54,8 @@ export class ReportSender {
 
   push(item: Outgoing): void {
     if (item.durable) {
+      // Before it is on disk, else the start would leave in a request of its own meanwhile.
+      if (TERMINAL_REPORTS.has(item.type)) this.#backlog.dropStart(item.runId);
       this.#unstored.push(item);
       this.#schedule();
     } else {

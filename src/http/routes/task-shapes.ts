@@ -59,7 +59,7 @@ export const eventSchema = z.object({
   type: z.string(),
   at: epochMs,
   runId: publicId.optional(),
-  seq: z.number().int(),
+  seq: z.number().int().optional(),
   data: z.unknown(),
 });
 

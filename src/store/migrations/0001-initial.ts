@@ -63,7 +63,8 @@ export const initialSchema: Migration = {
       check ((ended_at is not null) = (status = 'succeeded' or status = 'failed' or status = 'timed_out' or status = 'cancelled' or status = 'lost'))
     )`,
     "create index task_claim on task (queue, priority, run_at, id) where status = 'queued'",
-    'create index task_status on task (status, id)',
+    // Without the states that every task passes through or ends in: a run tells who holds a task, and most tasks have succeeded.
+    "create index task_status on task (status, id) where status <> 'leased' and status <> 'running' and status <> 'succeeded'",
     'create unique index task_idempotency on task (idempotency) where idempotency is not null',
     'create index task_session on task (session_key, id) where session_key is not null',
     'create index task_flow on task (flow_id) where flow_id is not null',
@@ -91,8 +92,7 @@ export const initialSchema: Migration = {
       signal text
     )`,
     'create index run_task on run (task_id)',
-    'create index run_lease on run (lease_until) where lease_until is not null',
-    'create index run_agent on run (agent_id) where lease_until is not null',
+    'create index run_live on run (agent_id, lease_until, deadline_at) where lease_until is not null',
 
     // Reports of an agent carry their own seq (dedupe is this key); the server's own events of a run have negative ones, of a task run 0.
     `create table event (
