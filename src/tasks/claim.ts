@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import type { Tx, Verb } from '../store/tx.ts';
-import { type DueTask, dueBands, dueTasks, extendLeases, grantsOf, insertRuns, markLeased } from './queries.ts';
+import { type DueTask, dueBands, dueTasks, markLeased } from './queries.ts';
+import { extendLeases, grantsOf, insertRuns } from './run-queries.ts';
 import { PRIORITIES } from './states.ts';
 
 export interface Claim {
@@ -76,13 +77,20 @@ async function leaseBand(tx: Tx, { queue, priority }: Band, takers: readonly Tak
   const tasks = await tx.all(dueTasks, { queue, priority, now: tx.now, limit });
   const first = await tx.ids(tasks.length);
   const marked = await tx.run(markLeased, { rows: tasks.map(({ id }, index) => [id, first + index]), now: tx.now });
-  if (marked !== tasks.length) throw new Error(`${tasks.length} tasks were due in ${queue}, but ${marked} could be leased`);
+  if (marked !== tasks.length)
+    throw new Error(`${tasks.length} tasks were due in ${queue}, but ${marked} could be leased`);
   const tokens = leaseTokens(tasks.length);
   let next = 0;
   return tasks.map((task, index) => {
     while (serving[next]!.room === 0) next += 1;
     const taker = serving[next]!;
-    const grant = { runId: first + index, taskId: task.id, attempt: task.attempt + 1, leaseToken: tokens[index]!, task };
+    const grant = {
+      runId: first + index,
+      taskId: task.id,
+      attempt: task.attempt + 1,
+      leaseToken: tokens[index]!,
+      task,
+    };
     taker.room -= 1;
     taker.grants.push(grant);
     return { grant, claim: taker.claim };

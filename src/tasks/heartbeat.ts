@@ -1,5 +1,5 @@
 import type { Tx, Verb } from '../store/tx.ts';
-import { extendLeases, runsById } from './queries.ts';
+import { extendLeases, runsById } from './run-queries.ts';
 
 export interface RunPulse {
   agentId: string;

@@ -19,7 +19,8 @@ export interface TaskFilter {
 export async function selectTasks(reader: Reader, filter: TaskFilter): Promise<TaskTable[]> {
   const build = reader.dialect.build;
   let query = build.selectFrom('task').selectAll('task').orderBy('task.id', 'desc').limit(filter.limit);
-  if (filter.status !== undefined) query = query.where('task.status', '=', filter.status).where(partOfIndex(filter.status));
+  if (filter.status !== undefined)
+    query = query.where('task.status', '=', filter.status).where(partOfIndex(filter.status));
   if (filter.template !== undefined) query = query.where('task.template', '=', filter.template);
   if (filter.sessionKey !== undefined) query = query.where('task.session_key', '=', filter.sessionKey);
   if (filter.flowId !== undefined) query = query.where('task.flow_id', '=', filter.flowId);

@@ -53,7 +53,10 @@ export async function taskEvents(reader: Reader, ids: IdCodec, id: number): Prom
     seq: event.seq,
     data: json(event.data),
   }));
-  const told: TaskEventRecord[] = [{ type: 'created', at: task.created_at, data: null }, ...runs.flatMap((run) => runEvents(run, ids))];
+  const told: TaskEventRecord[] = [
+    { type: 'created', at: task.created_at, data: null },
+    ...runs.flatMap((run) => runEvents(run, ids)),
+  ];
   return [...told, ...stored].sort((a, b) => a.at - b.at);
 }
 
@@ -61,7 +64,8 @@ function runEvents(run: RunTable, ids: IdCodec): TaskEventRecord[] {
   const runId = ids.encode(run.id);
   const events: TaskEventRecord[] = [{ type: 'leased', at: run.claimed_at, runId, data: { agentId: run.agent_id } }];
   if (run.started_at !== null) events.push({ type: 'started', at: run.started_at, runId, data: null });
-  if (run.outcome === 'succeeded') events.push({ type: 'succeeded', at: run.ended_at!, runId, data: { exitCode: run.exit_code } });
+  if (run.outcome === 'succeeded')
+    events.push({ type: 'succeeded', at: run.ended_at!, runId, data: { exitCode: run.exit_code } });
   return events;
 }
 

@@ -1,19 +1,18 @@
 import type { Tx, Verb } from '../store/tx.ts';
 import { decide, type RunEnd } from './decide.ts';
-import {
-  appliedReports,
-  type HeldRun,
-  insertEvents,
-  markRunning,
-  runsById,
-  startRuns,
-  storeProgress,
-  succeedRuns,
-  succeedTasks,
-} from './queries.ts';
+import { appliedReports, insertEvents, markRunning, storeProgress, succeedTasks } from './queries.ts';
+import { type HeldRun, runsById, startRuns, succeedRuns } from './run-queries.ts';
 import type { ErrorClass } from './run-words.ts';
 import type { Emit, RetryPolicy, TaskEvent } from './task.ts';
-import { endHeldRuns, NO_RESULT, RETENTION_MS, type RunEnding, type RunResult, refOf, successEvents } from './transition.ts';
+import {
+  endHeldRuns,
+  NO_RESULT,
+  RETENTION_MS,
+  type RunEnding,
+  type RunResult,
+  refOf,
+  successEvents,
+} from './transition.ts';
 
 /** What a run says about itself. Texts are bounded by whoever lets them in. */
 export type RunNews =
@@ -96,12 +95,17 @@ async function endSucceeded(tx: Tx, reports: readonly RunReport[], emit: Emit<Ta
   }
   const ends = [...candidates.values()].filter((report) => report !== null);
   if (ends.length === 0) return new Set();
-  const ended = new Map((await tx.all(succeedRuns, { rows: ends.map(successRow), now: tx.now })).map((row) => [row.id, row.task_id]));
+  const ended = new Map(
+    (await tx.all(succeedRuns, { rows: ends.map(successRow), now: tx.now })).map((row) => [row.id, row.task_id]),
+  );
   const applied = ends.filter(({ runId }) => ended.has(runId));
   if (applied.length === 0) return new Set();
   await finishTasks(tx, applied, ended, emit);
   const own = new Map(applied.map((report) => [report.runId, report]));
-  return new Set(reports.filter((report) => isPartOf(report, own.get(report.runId))));
+  const seen = new Set<string>();
+  // A report that is in the batch twice is applied once; the second is for the others to answer.
+  const isFirst = (report: RunReport) => seen.size < seen.add(key(report)).size;
+  return new Set(reports.filter((report) => isPartOf(report, own.get(report.runId)) && isFirst(report)));
 }
 
 /** The success itself, or the start of the same run by the same holder. */
@@ -116,19 +120,29 @@ function successRow({ runId, agentId, leaseToken, news }: RunReport): unknown[] 
 
 type Success = Extract<RunNews, { type: 'succeeded' }>;
 
-async function finishTasks(tx: Tx, ends: readonly RunReport[], taskOf: ReadonlyMap<number, number>, emit: Emit<TaskEvent>): Promise<void> {
-  const rows = ends.map(({ runId, news }) => [taskOf.get(runId), runId, (news as Success).summary, (news as Success).outputs ?? null]);
+async function finishTasks(
+  tx: Tx,
+  ends: readonly RunReport[],
+  taskOf: ReadonlyMap<number, number>,
+  emit: Emit<TaskEvent>,
+): Promise<void> {
+  const rows = ends.map(({ runId, news }) => [
+    taskOf.get(runId),
+    runId,
+    (news as Success).summary,
+    (news as Success).outputs ?? null,
+  ]);
   const tasks = await tx.all(succeedTasks, { rows, now: tx.now, cleanup: tx.now + RETENTION_MS });
-  if (tasks.length !== ends.length) throw new Error(`${ends.length} runs ended, but ${tasks.length} of their tasks did`);
+  if (tasks.length !== ends.length)
+    throw new Error(`${ends.length} runs ended, but ${tasks.length} of their tasks did`);
   const summaries = new Map(ends.map(({ runId, news }) => [taskOf.get(runId), (news as Success).summary]));
-  emit(tx, tasks.flatMap((task) => successEvents(task, summaries.get(task.id)!, tx.now)));
+  emit(
+    tx,
+    tasks.flatMap((task) => successEvents(task, summaries.get(task.id)!, tx.now)),
+  );
 }
 
-async function reportOneByOne(
-  tx: Tx,
-  reports: readonly RunReport[],
-  emit: Emit<TaskEvent>,
-): Promise<ReportOutcome[]> {
+async function reportOneByOne(tx: Tx, reports: readonly RunReport[], emit: Emit<TaskEvent>): Promise<ReportOutcome[]> {
   const ids = [...new Set(reports.map((report) => report.runId))];
   const runs = new Map((await tx.all(runsById, { rows: ids.map((id) => [id]) })).map((run) => [run.run_id, run]));
   const verdicts = reports.map((report) => judge(report, runs.get(report.runId)));
@@ -157,7 +171,9 @@ const key = (report: { runId: number; seq: number }) => `${report.runId}/${repor
 async function knownReports(tx: Tx, late: readonly RunReport[], runs: Map<number, HeldRun>): Promise<Set<string>> {
   if (late.length === 0) return new Set();
   const rows = late.map(({ runId, seq }) => [runs.get(runId)!.task_id, runId, seq]);
-  const known = new Set((await tx.all(appliedReports, { rows })).map((row) => key({ runId: row.run_id, seq: row.seq })));
+  const known = new Set(
+    (await tx.all(appliedReports, { rows })).map((row) => key({ runId: row.run_id, seq: row.seq })),
+  );
   for (const report of late) if (isOnRecord(report, runs)) known.add(key(report));
   return known;
 }

@@ -1,16 +1,15 @@
 import type { Tx } from '../store/tx.ts';
 import { headsOf, settle } from './cancel.ts';
 import { decide, type RunEnd } from './decide.ts';
+import { expiredTasks, insertEvents } from './queries.ts';
 import {
-  expiredTasks,
   graceLeases,
   type HeldRun,
-  insertEvents,
   overdueRuns,
   runsOfOtherInstances,
   runsPastDeadline,
   runsToCancel,
-} from './queries.ts';
+} from './run-queries.ts';
 import type { Emit, RetryPolicy, TaskEvent } from './task.ts';
 import { endHeldRuns, NO_RESULT, type RunResult } from './transition.ts';
 

@@ -1,6 +1,7 @@
 import type { Tx } from '../store/tx.ts';
 import type { Decision } from './decide.ts';
-import { applyTransitions, endRuns, type HeldRun, type SucceededTask } from './queries.ts';
+import { applyTransitions, type SucceededTask } from './queries.ts';
+import { endRuns, type HeldRun } from './run-queries.ts';
 import type { ErrorClass } from './run-words.ts';
 import { type FinalState, isFinal, type NotifyPolicy, type TaskState } from './states.ts';
 import type { Emit, TaskEnd, TaskEvent, TaskRef } from './task.ts';

@@ -23,6 +23,7 @@ beforeEach(async () => {
     emit,
     templates: await loadTemplates(folder),
     timeZone: 'Asia/Shanghai',
+    patienceMs: () => 0,
   });
   await store.transact('test.session', (tx) => touchSessions(tx, [{ sessionKey: SESSION, route: ROUTE, at: START }]));
 });

@@ -3,6 +3,7 @@ import { sql } from 'kysely';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { FLOW_STATES } from '../../src/flows/follow.ts';
 import { labelSuffix, queueName } from '../../src/tasks/create.ts';
+import { taskEvents } from '../../src/tasks/read.ts';
 import { ERROR_CLASSES, RUN_OUTCOMES } from '../../src/tasks/run-words.ts';
 import { DELIVERY_STATES, NOTIFY_POLICIES, TASK_SOURCES, TASK_STATES } from '../../src/tasks/states.ts';
 import { Core, newTask, SESSION, START } from '../support/core.ts';
@@ -37,7 +38,7 @@ it('a new task waits in its queue with what its source implies', async () => {
     created_at: START,
     ended_at: null,
   });
-  expect(await core.history(id)).toMatchObject([{ run_id: 0, seq: 0, type: 'created', at: START }]);
+  expect(await taskEvents(core.store, core.store.ids, id)).toEqual([{ type: 'created', at: START, data: null }]);
   expect(core.events).toMatchObject([{ type: 'task.queued', id, queue: 'default/shell', runAt: START }]);
 });
 

@@ -92,7 +92,8 @@ export const initialSchema: Migration = {
       signal text
     )`,
     'create index run_task on run (task_id)',
-    'create index run_live on run (agent_id, lease_until, deadline_at) where lease_until is not null',
+    'create index run_lease on run (lease_until) where lease_until is not null',
+    'create index run_agent on run (agent_id) where lease_until is not null',
 
     // Reports of an agent carry their own seq (dedupe is this key); the server's own events of a run have negative ones, of a task run 0.
     `create table event (
