@@ -45,7 +45,13 @@ export class GroupCommit {
     if (this.#closed) return Promise.reject(new Error(`store is closed: ${verb.name}`));
     if (items.length === 0) return Promise.resolve([]);
     return new Promise<O[]>((resolve, reject) => {
-      const unit = { verb: verb as Verb<unknown, unknown>, items, patienceMs, resolve: resolve as Unit['resolve'], reject };
+      const unit = {
+        verb: verb as Verb<unknown, unknown>,
+        items,
+        patienceMs,
+        resolve: resolve as Unit['resolve'],
+        reject,
+      };
       this.#queue.push(unit);
       this.#schedule();
     });

@@ -38,7 +38,8 @@ const send = (text: string) => errand(['send', text, '--wait'], { cwd: folder, e
 /** The agent writes its process id into its folder. */
 async function agentPid(): Promise<number | undefined> {
   const text = await readFile(join(folder, 'data', 'agent-local', 'owner.json'), 'utf8').catch(() => undefined);
-  return text === undefined ? undefined : (JSON.parse(text) as { pid: number }).pid;
+  // The file is there a moment before its content.
+  return text ? (JSON.parse(text) as { pid: number }).pid : undefined;
 }
 
 async function isAlive(pid: number | undefined): Promise<boolean> {
