@@ -10,6 +10,12 @@ export interface RunPulse {
 
 export type PulseAnswer = 'continue' | 'cancel' | 'lost';
 
+/**
+ * Ends that only the agent itself can have reported, while its heartbeat was on the way: nothing to tell. Were it told `lost`, every
+ * heartbeat of a busy agent would be answered at once, and the next one sent.
+ */
+const ENDED_BY_AGENT = new Set(['succeeded', 'failed', 'released', 'blocked', 'needs_input']);
+
 /** Extends the leases of runs that their agent still holds; tells it which to stop. */
 export const pulseRuns: Verb<RunPulse, PulseAnswer> = {
   name: 'task.heartbeat',
@@ -20,8 +26,8 @@ export const pulseRuns: Verb<RunPulse, PulseAnswer> = {
     );
     const answers = pulses.map((pulse): PulseAnswer => {
       const run = runs.get(pulse.runId);
-      const holds = run && run.agent_id === pulse.agentId && run.lease_token === pulse.leaseToken;
-      if (!holds || run.current_run !== run.run_id || run.run_ended_at !== null) return 'lost';
+      if (!run || run.agent_id !== pulse.agentId || run.lease_token !== pulse.leaseToken) return 'lost';
+      if (run.run_ended_at !== null) return ENDED_BY_AGENT.has(run.run_outcome ?? '') ? 'continue' : 'lost';
       return run.cancel_requested_at === null ? 'continue' : 'cancel';
     });
     const held = pulses.filter((_, index) => answers[index] !== 'lost');

@@ -390,6 +390,21 @@ describe('heartbeat', () => {
     ]);
   });
 
+  it('a run that its agent has just ended is nothing to tell: the heartbeat that names it goes on waiting', async () => {
+    await core.create();
+    const [task] = (await agent.pull()).tasks;
+    await agent.report({ ...run(task!), type: 'succeeded', summary: 'ok' });
+    const next = await core.create();
+    const [other] = (await agent.pull()).tasks;
+    const beat = agent.beat([run(task!), run(other!)], WAIT);
+    await core.cancel(next);
+    // It has waited for the cancel, else it would not know of it.
+    expect((await beat).runs).toEqual([
+      { runId: task!.runId, action: 'continue' },
+      { runId: other!.runId, action: 'cancel' },
+    ]);
+  });
+
   it('the heartbeat of a replaced instance ends at once with the reason', async () => {
     const beat = agent.beat([], WAIT);
     beat.catch(() => undefined);

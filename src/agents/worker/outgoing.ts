@@ -7,8 +7,8 @@ export interface Outgoing {
   runId: string;
   seq: number;
   type: ReportType;
-  json: string;
-  bytes: number;
+  readonly json: string;
+  readonly bytes: number;
   /** Survives a crash of the agent. Ends of runs and checkpoints do; logs and progress do not. */
   durable: boolean;
 }
@@ -24,15 +24,25 @@ export type TerminalBody = Extract<
 >;
 
 export function outgoing(report: Report): Outgoing {
-  const json = JSON.stringify(report);
+  const { runId, seq, type } = report;
+  let text: string | undefined;
+  const json = () => {
+    text ??= JSON.stringify(report);
+    return text;
+  };
   return {
-    key: reportKey(report.runId, report.seq),
-    runId: report.runId,
-    seq: report.seq,
-    type: report.type,
-    json,
-    bytes: Buffer.byteLength(json),
-    durable: TERMINAL_REPORTS.has(report.type) || report.type === 'checkpoint',
+    key: reportKey(runId, seq),
+    runId,
+    seq,
+    type,
+    // Made when it is asked for: a start that its end overtakes is never sent.
+    get json() {
+      return json();
+    },
+    get bytes() {
+      return Buffer.byteLength(json());
+    },
+    durable: TERMINAL_REPORTS.has(type) || type === 'checkpoint',
   };
 }
 

@@ -27,7 +27,7 @@ interface Live {
   rejections: number;
 }
 
-type SpoolRecord = { report: Report } | { settled: string } | { rejected: string; times: number };
+type SpoolRecord = { report: Report } | { settled: string[] } | { rejected: string; times: number };
 
 /**
  * The reports that must reach the gateway, on disk before they are sent and until it has answered them. One append-only file of
@@ -87,9 +87,8 @@ export class Spool {
 
   /** The gateway has answered for good: these are forgotten. Keys that are not here are ignored. */
   settle(keys: readonly string[]): void {
-    for (const key of keys) {
-      if (this.#live.delete(key)) this.#lines.push(recordLine(JSON.stringify({ settled: key })));
-    }
+    const settled = keys.filter((key) => this.#live.delete(key));
+    if (settled.length > 0) this.#lines.push(recordLine(JSON.stringify({ settled })));
     // No hurry: were it lost, the report would be sent once more and be a duplicate. Under load it goes with the next reports,
     // which saves a slow truncation per batch.
     if (this.#lines.length > 0) this.#idle ??= setTimeout(() => this.#pump(), IDLE_MS);
@@ -119,7 +118,7 @@ export class Spool {
 
   #replay(record: SpoolRecord): void {
     if ('report' in record) this.#remember(outgoing(record.report));
-    else if ('settled' in record) this.#live.delete(record.settled);
+    else if ('settled' in record) for (const key of record.settled) this.#live.delete(key);
     else if ('rejected' in record) {
       const live = this.#live.get(record.rejected);
       if (live) live.rejections = record.times;
