@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { type ArgValue, ERROR_CLASSES, type ErrorClass } from '../tasks/run-words.ts';
+import { type ArgValue, ERROR_CLASSES, type ErrorClass, RUN_ENDS } from '../tasks/run-words.ts';
 
 /**
  * Agent protocol v1 (docs/agent-protocol.md): JSON over HTTP, only the agent opens connections, `Authorization: Bearer <agent token>`.
@@ -86,15 +86,7 @@ export type Report = z.infer<typeof reportSchema>;
 export type ReportType = Report['type'];
 
 /** After one of these the run is over for the agent. */
-export const TERMINAL_REPORTS: ReadonlySet<ReportType> = new Set<ReportType>([
-  'needs_input',
-  'blocked',
-  'succeeded',
-  'failed',
-  'timed_out',
-  'cancelled',
-  'released',
-]);
+export const TERMINAL_REPORTS: ReadonlySet<ReportType> = RUN_ENDS;
 
 const caller = { agentId, instanceId: token };
 

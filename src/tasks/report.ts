@@ -2,7 +2,7 @@ import type { Tx, Verb } from '../store/tx.ts';
 import { decide, type RunEnd } from './decide.ts';
 import { appliedReports, insertEvents, markRunning, storeProgress, succeedTasks } from './queries.ts';
 import { type HeldRun, runsById, startRuns, succeedRuns } from './run-queries.ts';
-import type { ErrorClass } from './run-words.ts';
+import { type ErrorClass, RUN_ENDS } from './run-words.ts';
 import type { Emit, RetryPolicy, TaskEvent } from './task.ts';
 import {
   endHeldRuns,
@@ -51,15 +51,7 @@ export type ReportOutcome =
   | { result: 'accepted' | 'duplicate' }
   | { result: 'lease_lost' | 'rejected'; reason: string };
 
-const TERMINAL = new Set<RunNews['type']>([
-  'needs_input',
-  'blocked',
-  'succeeded',
-  'failed',
-  'timed_out',
-  'cancelled',
-  'released',
-]);
+const TERMINAL: ReadonlySet<RunNews['type']> = RUN_ENDS;
 
 /**
  * Applies reports of runs. A report whose fence has moved on changes no state: it is answered `lease_lost` and kept as an event.

@@ -17,3 +17,14 @@ export const RUN_OUTCOMES = [
   'needs_input',
 ] as const;
 export type RunOutcome = (typeof RUN_OUTCOMES)[number];
+
+/** Kinds of report that end a run. */
+export const RUN_ENDS = new Set([
+  'needs_input',
+  'blocked',
+  'succeeded',
+  'failed',
+  'timed_out',
+  'cancelled',
+  'released',
+] as const);
