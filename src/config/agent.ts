@@ -4,7 +4,7 @@ import { join, resolve } from 'node:path';
 import type { LogLevel } from '../log.ts';
 import { type Environment, readSettings, type SettingProblem, SettingsError, setting } from './settings.ts';
 
-/** What an agent process is told by its owner (docs/configuration.md). Relative paths are resolved against the working folder. */
+/** What an agent process is told by its owner (agent.env.example). Relative paths are resolved against the working folder. */
 export interface AgentSettings {
   gatewayUrl: string;
   token: string;
