@@ -4,7 +4,7 @@ import { AppError } from '../errors.ts';
 import type { Log } from '../log.ts';
 import { problemOf, toAppError } from './problem.ts';
 
-/** A route on the hot path: it skips the framework (6 % of the whole life of a task), not the checks. */
+/** A route on the hot path: it skips the framework, not the checks. */
 export interface HotRoute {
   /** Bytes; larger bodies are refused before they are read. */
   readonly bodyLimit: number;

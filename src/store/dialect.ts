@@ -25,7 +25,7 @@ export interface Dialect {
   rows(param: Param, columns: Columns): RawBuilder<unknown>;
   /**
    * A column that the planner must not drive the statement from, for guards beside a primary key: with `update … from rows` it
-   * would otherwise walk the whole table by the status index (10 µs a row became 70, growing with the table).
+   * would otherwise walk the whole table by the status index, ever longer as the table grows.
    */
   guard(column: string): RawBuilder<unknown>;
   /** Two JSON objects (text or null) as one; keys of `b` win; null where both are null. */
@@ -81,7 +81,7 @@ export const sqliteDialect: Dialect = {
       createQueryCompiler: () => new SqliteQueryCompiler(),
     },
   }),
-  // jsonb_each, not json_each: the latter renders every element to text and `->>` parses it again (12 % of the whole life of a task).
+  // jsonb_each, not json_each: the latter renders every element to text and `->>` parses it again.
   rows(param, columns) {
     const picks = Object.entries(columns).map(
       ([name, type], index) =>

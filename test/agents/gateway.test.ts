@@ -495,3 +495,17 @@ describe('what agents send', () => {
 function run(task: { runId: string; leaseToken: string }) {
   return { runId: task.runId, leaseToken: task.leaseToken };
 }
+
+describe('patience of new tasks', () => {
+  it('there is none without agents that ask, some while they are busy and enough is ready, none once they have taken all', async () => {
+    expect(core.dispatch.patienceMs()).toBe(0);
+    await core.createAll(Array.from({ length: 200 }, () => newTask()));
+    expect(core.dispatch.patienceMs()).toBe(0);
+    await until(async () => {
+      await agent.pull();
+      return core.dispatch.patienceMs() > 0;
+    }, 'patience while an agent asks in quick succession');
+    await agent.pull(1_000);
+    expect(core.dispatch.patienceMs()).toBe(0);
+  });
+});

@@ -311,3 +311,31 @@ it('a subscriber that throws takes the change with it, and its events are gone',
   await change('good');
   expect([heard, await stored()]).toEqual([['good'], ['good']]);
 });
+
+it('a patient unit lets the others of its turn go first, in a transaction of their own, and follows at once', async () => {
+  const verb = storing();
+  const order: string[] = [];
+  const told = (name: string) => () => order.push(name);
+  const patient = store.write(verb, ['patient'], 60_000).then(told('patient'));
+  const urgent = store.write(verb, ['urgent']).then(told('urgent'));
+  await Promise.all([patient, urgent]);
+  expect([order, verb.batches, store.stats().transactions]).toEqual([
+    ['urgent', 'patient'],
+    [['urgent'], ['patient']],
+    2,
+  ]);
+});
+
+it('patient units alone are stored when their patience is over, all together', async () => {
+  const verb = storing();
+  await Promise.all([store.write(verb, ['a'], 30), store.write(verb, ['b'], 20)]);
+  expect([verb.batches, await stored()]).toEqual([[['a', 'b']], ['a', 'b']]);
+});
+
+it('closing does not wait for patience, and loses nothing that was accepted', async () => {
+  const patient = store.write(storing(), ['a'], 3_600_000);
+  await store.close();
+  expect(await patient).toEqual(['A']);
+  store = openSqlite({ path: join(folder, 'errand.db') });
+  expect(await stored()).toEqual(['a']);
+});
