@@ -3,6 +3,8 @@ import type { Clock } from '../clock.ts';
 import type { Log } from '../log.ts';
 import { Poller, type Service } from '../service.ts';
 import type { Store } from '../store/store.ts';
+import { sweepBreakers } from '../tasks/breaker-watch.ts';
+import type { Breakers } from '../tasks/breakers.ts';
 import { graceForAll, sweep } from '../tasks/sweep.ts';
 import type { Emit, TaskEvent } from '../tasks/task.ts';
 import type { Dispatch } from './dispatch.ts';
@@ -15,6 +17,8 @@ export interface SweeperOptions {
   emit: Emit<TaskEvent>;
   registry: AgentRegistry;
   dispatch: Dispatch;
+  /** Absent: no template has one. */
+  breakers?: Breakers;
   leaseMs: number;
   cancelGraceMs: number;
   /** Monotonic milliseconds; injectable for tests. */
@@ -60,30 +64,34 @@ export class Sweeper implements Service {
   }
 
   async sweepOnce(): Promise<void> {
-    const { store, log, emit, leaseMs, cancelGraceMs, registry, dispatch } = this.#options;
-    const interrupted = this.#interrupted();
-    await store.transact('sweep', async (tx) => {
+    const { store, log, emit, leaseMs, cancelGraceMs, registry, dispatch, breakers } = this.#options;
+    const time = await store.transact('sweep', async (tx) => {
+      // The clocks are read with the transaction: a jump right before or after it must not go unseen.
+      const now = { clock: tx.now, monotonic: this.#monotonic() };
+      const interrupted = this.#interrupted(now);
       if (interrupted) {
         this.#agentsSpeakSince = tx.now;
         const runs = await graceForAll(tx, leaseMs);
         if (runs > 0) tx.afterCommit(() => log.warn('lease.grace', { reason: interrupted, runs }));
       }
       const counts = await sweep(tx, { cancelGraceMs, agentsSpeakSince: this.#agentsSpeakSince }, emit);
+      if (breakers) await sweepBreakers(tx, breakers, emit);
       const gone = await registry.flush(tx);
       await dispatch.serveDue(tx);
       tx.afterCommit(() => {
         if (Object.values(counts).some((count) => count > 0)) log.warn('sweep.ended', { ...counts });
         for (const agentId of gone) log.warn('agent.offline', { agentId });
       });
+      return now;
     });
-    this.#last = { clock: this.#options.clock.now(), monotonic: this.#monotonic() };
+    this.#last = time;
   }
 
   /** Why agents may have been unable to speak since the last completed sweep; undefined in the normal case. */
-  #interrupted(): string | undefined {
+  #interrupted(now: { clock: number; monotonic: number }): string | undefined {
     if (!this.#last) return 'started';
-    const wall = this.#options.clock.now() - this.#last.clock;
-    const real = this.#monotonic() - this.#last.monotonic;
+    const wall = now.clock - this.#last.clock;
+    const real = now.monotonic - this.#last.monotonic;
     const tolerance = this.#options.leaseMs / 3;
     if (real > tolerance + SWEEP_MS) return 'paused';
     return Math.abs(wall - real) > tolerance ? 'clock_jump' : undefined;
