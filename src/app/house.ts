@@ -27,6 +27,7 @@ import type { OutboxEvent } from '../outbox/message.ts';
 import type { Service } from '../service.ts';
 import { EventQueue } from '../store/events.ts';
 import type { Store } from '../store/store.ts';
+import { TaskLine } from '../tasks/claim.ts';
 import type { TaskEvent } from '../tasks/task.ts';
 import { createFinishedTasks, type FinishedTasks } from '../telemetry/finished.ts';
 import { VERSION } from '../version.ts';
@@ -112,7 +113,8 @@ function agentRooms(base: Base): Pick<Rooms, 'tokens' | 'registry' | 'dispatch' 
   const { leaseMs, heartbeatMs, offlineMs } = settings;
   const registry = new AgentRegistry({ ...base, offlineMs });
   const labelSets = () => templates.list().flatMap((template) => (template.labels === null ? [] : [template.labels]));
-  const dispatch = new Dispatch({ ...base, leaseMs, labelSets });
+  const line = new TaskLine();
+  const dispatch = new Dispatch({ ...base, line, leaseMs, labelSets });
   const gateway = new AgentGateway({
     ...base,
     ids: store.ids,

@@ -23,11 +23,22 @@ export interface TaskOptions {
   agent?: string;
   notifyPolicy?: NotifyPolicy | null;
   priority?: Priority;
+  lane?: string;
   /** Epoch milliseconds. */
   runAt?: number | null;
   ttlMs?: number | null;
   timeoutMs?: number;
 }
+
+/** The lane of a task whose template names none. */
+const LANE_OF: Readonly<Record<TaskSource, string>> = {
+  chat: 'main',
+  api: 'main',
+  hook: 'main',
+  workflow: 'main',
+  cron: 'cron',
+  subagent: 'subagent',
+};
 
 /** The task that a template makes of checked arguments (`checkArgs`). */
 export function toNewTask(template: Template, args: Record<string, ArgValue>, options: TaskOptions): NewTask {
@@ -38,6 +49,8 @@ export function toNewTask(template: Template, args: Record<string, ArgValue>, op
     pool: options.pool ?? template.pool,
     agent,
     labels: template.labels,
+    lane: options.lane ?? LANE_OF[options.source],
+    serialKey: null,
     args,
     idempotencyKey: options.idempotencyKey ?? keyOf(template, args),
     sessionKey: options.sessionKey ?? null,

@@ -185,7 +185,7 @@ export const supersedeUpdates = hot<{ rows: unknown[][]; reason: string }, { id:
   'outbox.supersede',
   (d, p) => sql`
   update outbox set status = 'superseded', error = ${p.reason}
-  where ${d.guard('outbox.status')} = 'pending' and kind = 'update' and parts_sent = 0 and maybe_repeat = 0
+  where outbox.status = 'pending' and kind = 'update' and parts_sent = 0 and maybe_repeat = 0
     and task_id in (select head.task_id from ${d.rows(p.rows.param, { message_id: 'int' })} as r join outbox as head on head.id = r.message_id)
     and exists (
       select 1 from outbox as result

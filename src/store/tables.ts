@@ -2,12 +2,42 @@
 type Json = string;
 type Flag = number;
 
+export interface StreamTable {
+  id: number;
+  queue: string;
+  owner: string;
+  template: string;
+  lane: string;
+  serial: string;
+  created_at: number;
+}
+
+export interface SlotTable {
+  scope: string;
+  run_id: number;
+}
+
+export interface RateBucketTable {
+  template: string;
+  tokens: number;
+  at: number;
+}
+
+export interface GateTable {
+  kind: string;
+  name: string;
+  concurrency: number | null;
+  paused_at: number | null;
+  paused_by: string | null;
+  reason: string | null;
+}
+
 export interface TaskTable {
   id: number;
   template: string;
   runtime: string;
-  /** `pool/runtime`, or `@agent/runtime` for a task pinned to one agent. */
-  queue: string;
+  /** The line it stands in; see tasks/streams.ts. */
+  stream_id: number;
   labels: Json | null;
   status: string;
   /** 0 high, 1 normal, 2 low. */
@@ -272,6 +302,10 @@ export interface AuditTable {
 }
 
 export interface Tables {
+  stream: StreamTable;
+  slot: SlotTable;
+  rate_bucket: RateBucketTable;
+  gate: GateTable;
   meta: { key: string; value: string };
   id_block: { name: string; next: number };
   task: TaskTable;

@@ -1,6 +1,6 @@
 import type { Tx } from '../store/tx.ts';
 import type { Decision } from './decide.ts';
-import { applyTransitions, type SucceededTask } from './queries.ts';
+import { applyTransitions } from './queries.ts';
 import { endRuns, type HeldRun } from './run-queries.ts';
 import type { ErrorClass } from './run-words.ts';
 import { type FinalState, isFinal, type NotifyPolicy, type TaskState } from './states.ts';
@@ -116,7 +116,13 @@ function eventsOf({ run, decision, result, started }: RunEnding, now: number): T
       ...ref,
     });
   if (decision.to === 'queued')
-    events.push({ type: 'task.queued', queue: run.queue, runAt: now + decision.delayMs, ...ref });
+    events.push({
+      type: 'task.queued',
+      streamId: run.stream_id,
+      priority: run.priority,
+      runAt: now + decision.delayMs,
+      ...ref,
+    });
   if (decision.to === 'waiting') {
     events.push({
       type: 'task.blocked',
@@ -158,22 +164,4 @@ export function refOf(row: {
     notifyPolicy: row.notify_policy as NotifyPolicy,
     generation: row.generation,
   };
-}
-
-/** What subscribers learn of a task that `succeedTasks` ended. */
-export function successEvents(task: SucceededTask, summary: string, now: number): TaskEvent[] {
-  const ref = refOf({ ...task, task_id: task.id });
-  const end: TaskEnd = {
-    summary,
-    error: null,
-    errorClass: null,
-    reason: task.reason,
-    attempt: task.attempt,
-    tookMs: Math.max(0, now - task.created_at),
-    finishedBeforeCancel: task.reason !== null,
-  };
-  return [
-    { type: 'task.state', from: 'running', to: 'succeeded', reason: task.reason, ...ref },
-    { type: 'task.ended', state: 'succeeded', end, ...ref },
-  ];
 }

@@ -18,8 +18,9 @@ import type { Store } from '../../src/store/store.ts';
 import type { EventTable, FlowTable, RunTable, TaskTable } from '../../src/store/tables.ts';
 import type { Tx } from '../../src/store/tx.ts';
 import { type CancelAnswer, cancelTasksVerb } from '../../src/tasks/cancel.ts';
-import { type Claim, claimTasks, type Grant } from '../../src/tasks/claim.ts';
+import { type Claim, type Grant, TaskLine } from '../../src/tasks/claim.ts';
 import { createTasksVerb } from '../../src/tasks/create.ts';
+import type { TemplateLimits } from '../../src/tasks/gates.ts';
 import { type ReportOutcome, type RunNews, reportRunsVerb } from '../../src/tasks/report.ts';
 import { type RetryAnswer, retryTasksVerb } from '../../src/tasks/retry.ts';
 import { type SweepCounts, sweep } from '../../src/tasks/sweep.ts';
@@ -38,6 +39,8 @@ export function newTask(more: Partial<NewTask> = {}): NewTask {
     pool: 'default',
     agent: null,
     labels: null,
+    lane: 'main',
+    serialKey: null,
     args: {},
     idempotencyKey: null,
     sessionKey: null,
@@ -64,6 +67,7 @@ export interface CoreOptions {
   clock?: ManualClock;
   labelSets?: () => Record<string, string>[];
   assignmentOf?: AssignmentOf;
+  limitsOf?: (template: string) => TemplateLimits | undefined;
 }
 
 /** Of all cores: an agent goes on counting when the gateway starts again. */
@@ -75,6 +79,7 @@ export class Core {
   readonly store: Store;
   readonly registry: AgentRegistry;
   readonly dispatch: Dispatch;
+  readonly line: TaskLine;
   readonly gateway: AgentGateway;
   /** Committed events, in order. */
   readonly events: TaskEvent[] = [];
@@ -104,7 +109,13 @@ export class Core {
     this.store = openSqlite({ path: this.path, clock: this.clock });
     const common = { store: this.store, clock: this.clock, log: silentLog, emit: this.emit };
     this.registry = new AgentRegistry({ ...common, offlineMs: OFFLINE_MS });
-    this.dispatch = new Dispatch({ ...common, leaseMs: LEASE_MS, labelSets: options.labelSets ?? (() => []) });
+    this.line = new TaskLine({ limitsOf: options.limitsOf });
+    this.dispatch = new Dispatch({
+      ...common,
+      line: this.line,
+      leaseMs: LEASE_MS,
+      labelSets: options.labelSets ?? (() => []),
+    });
     this.gateway = new AgentGateway({
       ...common,
       ids: this.store.ids,
@@ -169,7 +180,7 @@ export class Core {
   }
 
   async claimAll(agentId: string, more: Partial<Claim> = {}): Promise<Grant[]> {
-    return (await this.store.write(claimTasks, [this.claimOf(agentId, more)]))[0]!;
+    return (await this.store.write(this.line.claim, [this.claimOf(agentId, more)]))[0]!;
   }
 
   async claim(agentId = 'a1', more: Partial<Claim> = {}): Promise<Grant> {

@@ -24,7 +24,10 @@ export const saidAbout = hot<{ reply: string; errand: string; flow: number | nul
   (_d, p) => sql`
   select id, kind, text, status, task_id, created_at from outbox where dedupe_key = ${p.reply} or dedupe_key = ${p.errand}
   union
-  select id, kind, text, status, task_id, created_at from outbox where task_id in (select id from task where flow_id = ${p.flow})
+  select id, kind, text, status, task_id, created_at from outbox where id in (
+    select said.id from task cross join outbox as said on said.dedupe_key > 'task:' || task.id || ':'
+      and said.dedupe_key < 'task:' || task.id || ';'
+    where task.flow_id = ${p.flow})
   order by id`,
 );
 
