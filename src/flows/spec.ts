@@ -51,6 +51,7 @@ export function toNewTask(template: Template, args: Record<string, ArgValue>, op
     ttlMs: options.ttlMs ?? template.ttlMs,
     timeoutMs: options.timeoutMs ?? template.timeoutMs,
     retry: isDefault(template.retry) ? null : template.retry,
+    onLost: template.onLost,
   };
 }
 
@@ -79,13 +80,17 @@ function refuseOptions(template: Template, args: Readonly<Record<string, ArgValu
 
 function keyOf(template: Template, args: Readonly<Record<string, ArgValue>>): string | null {
   if (template.idempotencyKey === null) return null;
-  const key = fillPlaces(template.idempotencyKey, args);
+  const key = fillPlaces(template.idempotencyKey, args, keyPart);
   return key.length <= MAX_KEY_CHARS ? key : `sha256:${sha256(key)}`;
 }
+
+/** Keys are parts with `:` between them: a value that contains one must not look like two, or two requests would share a key. */
+const keyPart = (value: string) => value.replaceAll('%', '%25').replaceAll(':', '%3A');
 
 /** Longer keys do not fit into every database's index; they are replaced by their digest. */
 const MAX_KEY_CHARS = 500;
 
 function isDefault(retry: RetryPolicy): boolean {
-  return (Object.keys(DEFAULT_RETRY) as (keyof RetryPolicy)[]).every((key) => retry[key] === DEFAULT_RETRY[key]);
+  const isEqual = (key: keyof RetryPolicy) => retry[key] === DEFAULT_RETRY[key];
+  return retry.on === undefined && (Object.keys(DEFAULT_RETRY) as (keyof RetryPolicy)[]).every(isEqual);
 }

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { byteCount, durationMs } from '../config/settings.ts';
 import { ROLES } from '../sessions/rights.ts';
-import { ERROR_CLASSES } from '../tasks/run-words.ts';
+import { ERROR_CLASSES, ON_LOST } from '../tasks/run-words.ts';
 import { NOTIFY_POLICIES, PRIORITIES } from '../tasks/states.ts';
 import { DEFAULT_RETRY } from '../tasks/task.ts';
 import { ARG_TYPES } from './template-model.ts';
@@ -68,13 +68,24 @@ export const argSchema = z.strictObject({
   allowDash: z.boolean().prefault(false),
 });
 
+const classes = () => z.record(z.string(), z.enum(ERROR_CLASSES)).prefault({});
+
 const retrySchema = z.strictObject({
   max: z.int().min(1).max(100).prefault(DEFAULT_RETRY.max),
   base: duration('0s', '1d').prefault(`${DEFAULT_RETRY.baseMs}ms`),
   factor: z.number().min(1).max(100).prefault(DEFAULT_RETRY.factor),
   cap: duration('0s', '7d').prefault(`${DEFAULT_RETRY.capMs}ms`),
   jitter: z.number().min(0).max(1).prefault(DEFAULT_RETRY.jitter),
-  on: z.strictObject({ exit: z.record(z.string(), z.enum(ERROR_CLASSES)).prefault({}), http: notYet() }).prefault({}),
+  on: z.strictObject({ exit: classes(), http: classes(), error: classes() }).prefault({}),
+});
+
+const breakerSchema = z.strictObject({
+  name: name('a name'),
+  threshold: z.number().min(0.01).max(1).prefault(0.5),
+  window: duration('1s', '1d').prefault('1m'),
+  minimum: z.int().min(1).max(10_000).prefault(5),
+  cooldown: duration('1s', '1d').prefault('30s'),
+  onOpen: z.enum(['wait', 'fail']).prefault('wait'),
 });
 
 export const templateSchema = z.strictObject({
@@ -111,9 +122,9 @@ export const templateSchema = z.strictObject({
   rate: notYet(),
   concurrency: notYet(),
   serialKey: notYet(),
-  onLost: available(['retry'], ['ask', 'fail']).prefault('retry'),
+  onLost: z.enum(ON_LOST).prefault('retry'),
   retry: retrySchema.prefault({}),
-  breaker: notYet(),
+  breaker: breakerSchema.optional(),
   idempotencyKey: line(500).optional(),
   approval: notYet(),
   notify: z.enum(NOTIFY_POLICIES).optional(),

@@ -1,14 +1,15 @@
 import { randomBytes } from 'node:crypto';
 import { mkdirSync, statSync } from 'node:fs';
 import { dirname } from 'node:path';
-import Database, { type Database as Connection, type Statement } from 'better-sqlite3';
-import type { Compilable, CompiledQuery, RawBuilder } from 'kysely';
+import Database, { type Database as Connection } from 'better-sqlite3';
+import type { Compilable, RawBuilder } from 'kysely';
 import { type Clock, systemClock } from '../clock.ts';
 import { AppError, messageOf } from '../errors.ts';
 import { type IdCodec, idCodec } from '../ids.ts';
-import { compileWith, type Dialect, type HotQuery, Param, sqliteDialect } from './dialect.ts';
+import { type Dialect, type HotQuery, sqliteDialect } from './dialect.ts';
 import { type CommitEngine, foreignAwait, GroupCommit, groupByVerb, runCalls, type Unit } from './group-commit.ts';
 import { migrate } from './migrate.ts';
+import { Statements } from './statements.ts';
 import { type BeforeCommit, insideTransaction, type Store, type StoreStats } from './store.ts';
 import type { Tx, Verb } from './tx.ts';
 
@@ -187,86 +188,6 @@ class SqliteStore implements Store, CommitEngine {
       return new AppError('unavailable', 'the database ended the transaction by itself', { cause: error });
     return error;
   }
-}
-
-/** Prepared statements of one connection, cached by query (hot) and by text (cold). */
-class Statements {
-  readonly connection: Connection;
-  readonly begin: Statement;
-  readonly commit: Statement;
-  readonly #hot = new Map<HotQuery<never, unknown>, Prepared>();
-  readonly #cold = new Map<string, Statement>();
-
-  constructor(connection: Connection) {
-    this.connection = connection;
-    this.begin = connection.prepare('begin immediate');
-    this.commit = connection.prepare('commit');
-  }
-
-  hot<P extends Record<string, unknown>>(query: HotQuery<P, unknown>, params: P): Bound {
-    const key = query as unknown as HotQuery<never, unknown>;
-    let prepared = this.#hot.get(key);
-    if (!prepared) {
-      const compiled = query.compile(sqliteDialect);
-      prepared = { statement: this.connection.prepare(compiled.sql), slots: compiled.parameters };
-      this.#hot.set(key, prepared);
-    }
-    return bind(prepared.statement, bindHot(prepared.slots, params));
-  }
-
-  cold(query: Compilable | RawBuilder<unknown>): Bound {
-    const compiled: CompiledQuery = compileWith(sqliteDialect, query);
-    let statement = this.#cold.get(compiled.sql);
-    if (!statement) {
-      statement = this.connection.prepare(compiled.sql);
-      if (this.#cold.size > 500) this.#cold.clear();
-      this.#cold.set(compiled.sql, statement);
-    }
-    return bind(statement, compiled.parameters.map(encode));
-  }
-}
-
-interface Prepared {
-  readonly statement: Statement;
-  readonly slots: readonly unknown[];
-}
-
-interface Bound {
-  all(): unknown[];
-  run(): number;
-}
-
-function bind(statement: Statement, values: unknown[]): Bound {
-  return {
-    all: () => {
-      if (statement.reader) return statement.all(values);
-      statement.run(values);
-      return [];
-    },
-    run: () => (statement.reader ? statement.all(values).length : statement.run(values).changes),
-  };
-}
-
-function bindHot(slots: readonly unknown[], params: Record<string, unknown>): unknown[] {
-  let lastArray: unknown;
-  let lastText = '';
-  return slots.map((slot) => {
-    const value = slot instanceof Param ? params[slot.name] : slot;
-    if (!Array.isArray(value)) return encode(value);
-    if (value !== lastArray) {
-      lastArray = value;
-      lastText = JSON.stringify(value);
-    }
-    return lastText;
-  });
-}
-
-/** Booleans become 0 and 1; `undefined` is a mistake that would silently become null. */
-function encode(value: unknown): unknown {
-  if (typeof value === 'boolean') return value ? 1 : 0;
-  if (value === undefined) throw new TypeError('a statement parameter is undefined; write null on purpose');
-  if (value !== null && typeof value === 'object' && !Buffer.isBuffer(value)) return JSON.stringify(value);
-  return value;
 }
 
 class SqliteTx implements Tx {

@@ -144,6 +144,7 @@ function taskRow(id: number, task: NewTask, key: Key | null, flowId: number | nu
     task.retry,
     task.timeoutMs,
     task.ttlMs === null ? null : now + task.ttlMs,
+    task.onLost ?? 'retry',
   ];
 }
 

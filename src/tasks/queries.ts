@@ -25,10 +25,10 @@ export const insertTasks = hot<{ rows: unknown[][]; now: number }>(
   (d, p) => sql`
   insert into task (id, template, runtime, queue, labels, status, priority, run_at, args, idempotency, payload_digest, session_key,
     flow_id, source, scope_kind, label, parent_id, notify_policy, delivery_status, max_attempts, retry, timeout_ms, expires_at,
-    created_at, last_event_at)
+    on_lost, created_at, last_event_at)
   select id, template, runtime, queue, labels, 'queued', priority, run_at, args, idempotency, payload_digest, session_key,
     flow_id, source, scope_kind, label, parent_id, notify_policy, delivery_status, max_attempts, retry, timeout_ms, expires_at,
-    ${p.now}, ${p.now}
+    on_lost, ${p.now}, ${p.now}
   from ${d.rows(p.rows.param, {
     id: 'int',
     template: 'text',
@@ -52,6 +52,7 @@ export const insertTasks = hot<{ rows: unknown[][]; now: number }>(
     retry: 'json',
     timeout_ms: 'int',
     expires_at: 'int',
+    on_lost: 'text',
   })} as r`,
 );
 
@@ -146,33 +147,6 @@ export const applyTransitions = hot<{ rows: unknown[][]; now: number }, { id: nu
   })} as r
   where task.id = r.id and ${d.guard('task.status')} = r.from_status and ${d.guard('task.run_id')} is not distinct from r.from_run
   returning task.id`,
-);
-
-export interface SucceededTask {
-  id: number;
-  template: string;
-  label: string | null;
-  flow_id: number | null;
-  session_key: string | null;
-  notify_policy: string;
-  generation: number;
-  attempt: number;
-  created_at: number;
-  reason: string | null;
-}
-
-/** The tasks of runs that `succeedRuns` ended. */
-export const succeedTasks = hot<{ rows: unknown[][]; now: number; cleanup: number }, SucceededTask>(
-  'task.succeed',
-  (d, p) => sql`
-  update task set status = 'succeeded', run_id = null, attempt = case when status = 'leased' then attempt + 1 else attempt end,
-    started_at = coalesce(started_at, ${p.now}), ended_at = ${p.now}, last_event_at = ${p.now}, summary = r.summary,
-    outputs = ${d.merge('task.outputs', 'r.outputs')}, error = null, error_class = null, question = null,
-    reason = case when cancel_requested_at is null then null else 'finished_before_cancel' end, cleanup_after = ${p.cleanup},
-    delivery_status = case when session_key is null or notify_policy = 'silent' then 'not_applicable' else 'session_queued' end
-  from ${d.rows(p.rows.param, { id: 'int', run: 'int', summary: 'text', outputs: 'json' })} as r
-  where task.id = r.id and ${d.guard('task.run_id')} = r.run
-  returning task.id, template, label, flow_id, session_key, notify_policy, generation, attempt, created_at, reason`,
 );
 
 export const markRunning = hot<{ rows: unknown[][]; now: number }, { id: number }>(

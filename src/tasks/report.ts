@@ -1,18 +1,12 @@
 import type { Tx, Verb } from '../store/tx.ts';
-import { decide, type RunEnd } from './decide.ts';
-import { appliedReports, insertEvents, markRunning, storeProgress, succeedTasks } from './queries.ts';
-import { type HeldRun, runsById, startRuns, succeedRuns } from './run-queries.ts';
+import { ruleFor } from './classify.ts';
+import { decide, factsOf, policyOf, type RunEnd } from './decide.ts';
+import { appliedReports, insertEvents, markRunning, storeProgress } from './queries.ts';
+import { type HeldRun, runsById, startRuns } from './run-queries.ts';
 import { type ErrorClass, RUN_ENDS } from './run-words.ts';
-import type { Emit, RetryPolicy, TaskEvent } from './task.ts';
-import {
-  endHeldRuns,
-  NO_RESULT,
-  RETENTION_MS,
-  type RunEnding,
-  type RunResult,
-  refOf,
-  successEvents,
-} from './transition.ts';
+import { endSucceeded } from './succeed.ts';
+import type { Emit, TaskEvent } from './task.ts';
+import { endHeldRuns, NO_RESULT, type RunEnding, type RunResult, refOf } from './transition.ts';
 
 /** What a run says about itself. Texts are bounded by whoever lets them in. */
 export type RunNews =
@@ -32,6 +26,9 @@ export type RunNews =
       retryAfterMs?: number;
       exitCode?: number;
       signal?: string;
+      /** What failed, where it was a call: the template's own rules for these go before the class that the agent gives. */
+      httpStatus?: number;
+      errorType?: string;
     }
   | { type: 'timed_out'; summary?: string }
   | { type: 'cancelled'; summary?: string }
@@ -74,66 +71,6 @@ export async function reportRuns(
   return reports.map((report) => (quick.has(report) ? { result: 'accepted' } : outcomes[next++]!));
 }
 
-/**
- * The common end, in the fewest statements: runs of which this batch holds a success, and nothing else but their start. Answers the
- * reports it has applied; whatever is not plain (late, repeated, not theirs) is left to the others.
- */
-async function endSucceeded(tx: Tx, reports: readonly RunReport[], emit: Emit<TaskEvent>): Promise<Set<RunReport>> {
-  const candidates = new Map<number, RunReport | null>();
-  for (const report of reports) {
-    if (report.news.type === 'started') continue;
-    const plain = report.news.type === 'succeeded' && !candidates.has(report.runId);
-    candidates.set(report.runId, plain ? report : null);
-  }
-  const ends = [...candidates.values()].filter((report) => report !== null);
-  if (ends.length === 0) return new Set();
-  const ended = new Map(
-    (await tx.all(succeedRuns, { rows: ends.map(successRow), now: tx.now })).map((row) => [row.id, row.task_id]),
-  );
-  const applied = ends.filter(({ runId }) => ended.has(runId));
-  if (applied.length === 0) return new Set();
-  await finishTasks(tx, applied, ended, emit);
-  const own = new Map(applied.map((report) => [report.runId, report]));
-  const seen = new Set<string>();
-  // A report that is in the batch twice is applied once; the second is for the others to answer.
-  const isFirst = (report: RunReport) => seen.size < seen.add(key(report)).size;
-  return new Set(reports.filter((report) => isPartOf(report, own.get(report.runId)) && isFirst(report)));
-}
-
-/** The success itself, or the start of the same run by the same holder. */
-function isPartOf(report: RunReport, end: RunReport | undefined): boolean {
-  if (end === undefined || report === end) return end !== undefined;
-  return report.news.type === 'started' && report.agentId === end.agentId && report.leaseToken === end.leaseToken;
-}
-
-function successRow({ runId, agentId, leaseToken, news }: RunReport): unknown[] {
-  return [runId, agentId, leaseToken, (news as Success).exitCode ?? null];
-}
-
-type Success = Extract<RunNews, { type: 'succeeded' }>;
-
-async function finishTasks(
-  tx: Tx,
-  ends: readonly RunReport[],
-  taskOf: ReadonlyMap<number, number>,
-  emit: Emit<TaskEvent>,
-): Promise<void> {
-  const rows = ends.map(({ runId, news }) => [
-    taskOf.get(runId),
-    runId,
-    (news as Success).summary,
-    (news as Success).outputs ?? null,
-  ]);
-  const tasks = await tx.all(succeedTasks, { rows, now: tx.now, cleanup: tx.now + RETENTION_MS });
-  if (tasks.length !== ends.length)
-    throw new Error(`${ends.length} runs ended, but ${tasks.length} of their tasks did`);
-  const summaries = new Map(ends.map(({ runId, news }) => [taskOf.get(runId), (news as Success).summary]));
-  emit(
-    tx,
-    tasks.flatMap((task) => successEvents(task, summaries.get(task.id)!, tx.now)),
-  );
-}
-
 async function reportOneByOne(tx: Tx, reports: readonly RunReport[], emit: Emit<TaskEvent>): Promise<ReportOutcome[]> {
   const ids = [...new Set(reports.map((report) => report.runId))];
   const runs = new Map((await tx.all(runsById, { rows: ids.map((id) => [id]) })).map((run) => [run.run_id, run]));
@@ -170,8 +107,11 @@ async function knownReports(tx: Tx, late: readonly RunReport[], runs: Map<number
   return known;
 }
 
-/** Null: the report may change state. */
-function judge(report: RunReport, run: HeldRun | undefined): ReportOutcome | null {
+/** The fence of whatever a run says: null where it may change state, else why not. */
+export function judge(
+  report: Pick<RunReport, 'agentId' | 'leaseToken'>,
+  run: HeldRun | undefined,
+): Extract<ReportOutcome, { reason: string }> | null {
   if (!run || run.agent_id !== report.agentId)
     return { result: 'rejected', reason: 'there is no such run of this agent' };
   if (run.lease_token !== report.leaseToken)
@@ -260,7 +200,12 @@ async function apply(tx: Tx, folded: Map<number, Folded>, emit: Emit<TaskEvent>)
   if (news.length > 0) await applyProgress(tx, news, emit);
   const started = all.filter((entry) => entry.started && entry.end === null && entry.run.status === 'leased');
   if (started.length > 0) await applyStarts(tx, started, emit);
-  await endHeldRuns(tx, all.filter((entry) => entry.end !== null).map(endingOf), emit);
+  const ended = all.filter((entry) => entry.end !== null);
+  await endHeldRuns(
+    tx,
+    ended.map((entry) => endingOf(entry, tx.now)),
+    emit,
+  );
 }
 
 async function applyStarts(tx: Tx, started: readonly Folded[], emit: Emit<TaskEvent>): Promise<void> {
@@ -288,18 +233,17 @@ async function applyProgress(tx: Tx, news: readonly Folded[], emit: Emit<TaskEve
   );
 }
 
-function endingOf({ run, started, outputs, end }: Folded): RunEnding {
-  const { runEnd, result } = describe(end!, outputs);
+function endingOf({ run, started, outputs, end }: Folded, now: number): RunEnding {
+  const { runEnd, result } = describe(classified(end!, run), outputs);
   // A program whose end is reported has run, also where its `started` report was lost.
   const ran = started || run.status === 'running' || (end!.type !== 'released' && end!.type !== 'cancelled');
   const attempt = run.status === 'leased' && ran ? run.attempt + 1 : run.attempt;
-  const decision = decide(runEnd, {
-    attempt,
-    maxAttempts: run.max_attempts,
-    retry: run.retry === null ? null : (JSON.parse(run.retry) as RetryPolicy),
-    cancelRequested: run.cancel_requested_at !== null,
-  });
-  return { run, decision, result, started: ran };
+  return { run, decision: decide(runEnd, factsOf(run, attempt, ran, now)), result, started: ran };
+}
+
+function classified(end: RunNews, run: HeldRun): RunNews {
+  if (end.type !== 'failed' || (end.httpStatus === undefined && end.errorType === undefined)) return end;
+  return { ...end, errorClass: ruleFor(end, policyOf(run)?.on ?? {}) ?? end.errorClass };
 }
 
 function describe(end: RunNews, outputs: Record<string, string> | null): { runEnd: RunEnd; result: RunResult } {

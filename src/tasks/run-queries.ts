@@ -46,12 +46,18 @@ export interface HeldRun {
   created_at: number;
   started_at: number | null;
   queue: string;
+  run_at: number;
+  expires_at: number | null;
+  on_lost: string;
+  postponed: number;
+  postponed_ms: number;
+  unstarted_losses: number;
 }
 
 const heldColumns = sql`run.id as run_id, run.task_id, run.agent_id, run.instance_id, run.lease_token, run.started_at as run_started_at,
     run.ended_at as run_ended_at, run.outcome as run_outcome, task.run_id as current_run, task.status, task.template, task.label, task.flow_id, task.session_key,
     task.notify_policy, task.generation, task.attempt, task.max_attempts, task.retry, task.cancel_requested_at, task.created_at,
-    task.started_at, task.queue`;
+    task.started_at, task.queue, task.run_at, task.expires_at, task.on_lost, task.postponed, task.postponed_ms, task.unstarted_losses`;
 
 export const runsById = hot<{ rows: unknown[][] }, HeldRun>(
   'run.by_id',
@@ -88,20 +94,6 @@ export const runsToCancel = hot<{ before: number; limit: number }, HeldRun>(
   (_d, p) => sql`
   select ${heldColumns} from task cross join run on run.id = task.run_id
   where task.run_id is not null and task.cancel_requested_at is not null and task.cancel_requested_at <= ${p.before} limit ${p.limit}`,
-);
-
-/**
- * Ends runs that succeeded, all in one write: a run that has not ended is the current one of its task, so agent, token and that are the
- * whole fence. Answers those it ended; the others are for the slow path.
- */
-export const succeedRuns = hot<{ rows: unknown[][]; now: number }, { id: number; task_id: number }>(
-  'run.succeed',
-  (d, p) => sql`
-  update run set lease_until = null, ended_at = ${p.now}, started_at = coalesce(run.started_at, ${p.now}), outcome = 'succeeded',
-    exit_code = r.exit_code
-  from ${d.rows(p.rows.param, { id: 'int', agent: 'text', token: 'text', exit_code: 'int' })} as r
-  where run.id = r.id and ${d.guard('run.agent_id')} = r.agent and run.lease_token = r.token and run.ended_at is null
-  returning run.id, run.task_id`,
 );
 
 export const startRuns = hot<{ rows: unknown[][]; now: number }>(

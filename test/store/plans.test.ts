@@ -17,6 +17,10 @@ const ALLOWED: Readonly<Record<string, { steps: readonly string[]; why: string }
     steps: ['SCAN oldest', 'SCAN head', 'SCAN head', 'USE TEMP B-TREE FOR ORDER BY'],
     why: 'the recursive expression; it sorts one row per chat that has waiting messages',
   },
+  'audit.queued': {
+    steps: ['SCAN first', 'SCAN band', 'SCAN band'],
+    why: 'the recursive expression; one row per queue and priority that has waiting tasks',
+  },
   'http.said': {
     steps: ['USE TEMP B-TREE FOR ORDER BY', 'USE TEMP B-TREE FOR ORDER BY'],
     why: 'sorts what was written because of one message',
