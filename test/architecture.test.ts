@@ -24,6 +24,7 @@ const ORDER = [
   'followup',
   'commands',
   'intake',
+  'retention',
   'http',
   'app',
   'cli',

@@ -1,4 +1,11 @@
 import { z } from 'zod';
+import { classify, MAX_PAUSE_MS, retryAfterMs, ruleFor } from '../tasks/classify.ts';
+import {
+  EFFECT_LIMITS,
+  EFFECT_POLICIES,
+  type EffectBeginAnswer,
+  type EffectMarkAnswer,
+} from '../tasks/effect-words.ts';
 import { type ArgValue, ERROR_CLASSES, type ErrorClass, RUN_ENDS } from '../tasks/run-words.ts';
 
 /**
@@ -15,7 +22,7 @@ const runId = z.string().min(1).max(32);
 const name = z.string().min(1).max(64);
 const text = (max: number) => z.string().max(max);
 
-export { ERROR_CLASSES, type ErrorClass };
+export { classify, ERROR_CLASSES, type ErrorClass, MAX_PAUSE_MS, retryAfterMs, ruleFor };
 
 /** Largest texts on the wire, characters. Longer ones are cut by the agent before they are sent. */
 export const WIRE_LIMITS = {
@@ -74,9 +81,12 @@ export const reportSchema = z.discriminatedUnion('type', [
     error: text(WIRE_LIMITS.error),
     /** Also kept of a failed run: what the program printed. */
     summary: text(WIRE_LIMITS.summary).optional(),
-    retryAfterMs: z.number().int().nonnegative().max(86_400_000).optional(),
+    retryAfterMs: z.number().int().nonnegative().max(MAX_PAUSE_MS).optional(),
     exitCode: z.number().int().optional(),
     signal: text(16).optional(),
+    /** What failed, where it was a call: the template's own rules for these go before `errorClass`. */
+    httpStatus: z.number().int().min(100).max(599).optional(),
+    errorType: text(64).optional(),
   }),
   z.object({ ...reportHead, type: z.literal('timed_out'), summary: text(WIRE_LIMITS.summary).optional() }),
   z.object({ ...reportHead, type: z.literal('cancelled'), summary: text(WIRE_LIMITS.summary).optional() }),
@@ -221,3 +231,50 @@ export interface ProblemJson {
   detail: string;
   field?: string;
 }
+
+export { EFFECT_LIMITS, EFFECT_POLICIES, type EffectBeginAnswer, type EffectMarkAnswer };
+
+/** Text that can be stored, shown and compared: no broken halves of characters, nothing that steers a terminal. */
+const plainText = (max: number) =>
+  z
+    .string()
+    .min(1, 'must not be empty')
+    .max(max, `must be at most ${max} characters`)
+    .refine((value) => value.isWellFormed() && !/[\u0000-\u001f\u007f]/.test(value), 'has a control character');
+const freeText = (max: number) =>
+  z
+    .string()
+    .max(max, `must be at most ${max} characters`)
+    .refine((value) => value.isWellFormed() && !value.includes('\0'), 'has a NUL or half a character');
+
+/** What makes two effects the same. */
+export const effectName = {
+  type: z
+    .string()
+    .regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/, 'must be 1 to 64 letters, digits, dots, dashes or underscores'),
+  key: plainText(EFFECT_LIMITS.key),
+};
+
+/** What a program says; the agent adds who it is. */
+export const effectCallSchemas = {
+  begin: z.strictObject({
+    ...effectName,
+    digest: plainText(EFFECT_LIMITS.digest).optional(),
+    policy: z.enum(EFFECT_POLICIES).default('ask'),
+  }),
+  done: z.strictObject({ ...effectName, result: freeText(EFFECT_LIMITS.result).optional() }),
+  /** `again`: it certainly did not take place; whoever begins it next is the first. */
+  fail: z.strictObject({
+    ...effectName,
+    error: freeText(EFFECT_LIMITS.error).optional(),
+    again: z.boolean().default(false),
+  }),
+};
+export type EffectVerb = keyof typeof effectCallSchemas;
+
+const effectHead = { ...caller, runId, leaseToken: token };
+export const effectRequestSchemas = {
+  begin: effectCallSchemas.begin.extend(effectHead),
+  done: effectCallSchemas.done.extend(effectHead),
+  fail: effectCallSchemas.fail.extend(effectHead),
+};

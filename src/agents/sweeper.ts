@@ -3,6 +3,8 @@ import type { Clock } from '../clock.ts';
 import type { Log } from '../log.ts';
 import { Poller, type Service } from '../service.ts';
 import type { Store } from '../store/store.ts';
+import { sweepBreakers } from '../tasks/breaker-watch.ts';
+import type { Breakers } from '../tasks/breakers.ts';
 import { graceForAll, sweep } from '../tasks/sweep.ts';
 import type { Emit, TaskEvent } from '../tasks/task.ts';
 import type { Dispatch } from './dispatch.ts';
@@ -15,6 +17,8 @@ export interface SweeperOptions {
   emit: Emit<TaskEvent>;
   registry: AgentRegistry;
   dispatch: Dispatch;
+  /** Absent: no template has one. */
+  breakers?: Breakers;
   leaseMs: number;
   cancelGraceMs: number;
   /** Monotonic milliseconds; injectable for tests. */
@@ -60,7 +64,7 @@ export class Sweeper implements Service {
   }
 
   async sweepOnce(): Promise<void> {
-    const { store, log, emit, leaseMs, cancelGraceMs, registry, dispatch } = this.#options;
+    const { store, log, emit, leaseMs, cancelGraceMs, registry, dispatch, breakers } = this.#options;
     const interrupted = this.#interrupted();
     await store.transact('sweep', async (tx) => {
       if (interrupted) {
@@ -69,6 +73,7 @@ export class Sweeper implements Service {
         if (runs > 0) tx.afterCommit(() => log.warn('lease.grace', { reason: interrupted, runs }));
       }
       const counts = await sweep(tx, { cancelGraceMs, agentsSpeakSince: this.#agentsSpeakSince }, emit);
+      if (breakers) await sweepBreakers(tx, breakers, emit);
       const gone = await registry.flush(tx);
       await dispatch.serveDue(tx);
       tx.afterCommit(() => {

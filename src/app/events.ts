@@ -2,6 +2,9 @@ import { followTasks } from '../flows/follow.ts';
 import type { Rooms } from '../http/rooms.ts';
 import { createNotifier } from '../notifications/notifier.ts';
 import type { OutboxEvent } from '../outbox/message.ts';
+import { watchBreakers } from '../tasks/breaker-watch.ts';
+import { buryDead } from '../tasks/dead-letters.ts';
+import { releaseDecided } from '../tasks/effect-resolve.ts';
 import type { FinishedTasks } from '../telemetry/finished.ts';
 import type { Base } from './base.ts';
 
@@ -12,20 +15,24 @@ export interface Listeners {
   finished: FinishedTasks;
 }
 
-/** Events are drained in this order, inside the transaction that made them: flows, notifications, then the agents that wait. */
+/** Events are drained in this order, inside the transaction that made them: flows, dead letters, breakers, notifications, then the agents that wait. */
 export function subscribe(
   base: Base,
-  { dispatch, gateway }: Pick<Rooms, 'dispatch' | 'gateway'>,
+  { dispatch, gateway, breakers }: Pick<Rooms, 'dispatch' | 'gateway'> & Partial<Pick<Rooms, 'breakers'>>,
   listeners: Listeners,
 ): void {
-  const { store, templates, outbox, settings, taskEvents, outboxEvents } = base;
+  const { store, templates, outbox, settings, taskEvents, outboxEvents, emit } = base;
   const titleOf = (id: string, lang: 'en' | 'zh') => templates.get(id)?.title[lang];
   const notifier = createNotifier({ outbox, ids: store.ids, titleOf, lang: settings.lang });
   taskEvents.subscribe(followTasks);
+  taskEvents.subscribe(buryDead);
+  if (breakers) taskEvents.subscribe(watchBreakers(breakers, emit));
   taskEvents.subscribe((tx, events) => notifier.onTaskEvents(tx, events));
   taskEvents.subscribe((tx, events) => listeners.finished.onTaskEvents(tx, events));
   taskEvents.subscribe((tx, events) => gateway.onTaskEvents(tx, events));
   taskEvents.subscribe((tx, events) => dispatch.onTaskEvents(tx, events));
+  // Last: what follows a block is done before it is lifted.
+  taskEvents.subscribe((tx, events) => releaseDecided(tx, events, emit));
   outboxEvents.subscribe((tx, events) => notifier.onOutboxEvents(tx, events));
   outboxEvents.subscribe(async (tx, events) => {
     if (events.some((event) => event.type === 'outbox.enqueued')) tx.afterCommit(() => listeners.wakeDelivery());

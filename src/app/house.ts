@@ -11,6 +11,7 @@ import type { GatewaySettings } from '../config/gateway.ts';
 import { AppError } from '../errors.ts';
 import { assignmentOf } from '../flows/assignment.ts';
 import { Submitter } from '../flows/submit.ts';
+import { breakerPolicies } from '../flows/template-breakers.ts';
 import { loadTemplates, packagedTemplatesDir } from '../flows/templates.ts';
 import { createFollowup } from '../followup/drain.ts';
 import { AdminAuth } from '../http/auth.ts';
@@ -27,6 +28,7 @@ import type { OutboxEvent } from '../outbox/message.ts';
 import type { Service } from '../service.ts';
 import { EventQueue } from '../store/events.ts';
 import type { Store } from '../store/store.ts';
+import { Breakers } from '../tasks/breakers.ts';
 import { TaskLine } from '../tasks/claim.ts';
 import type { TaskEvent } from '../tasks/task.ts';
 import { createFinishedTasks, type FinishedTasks } from '../telemetry/finished.ts';
@@ -34,6 +36,7 @@ import { VERSION } from '../version.ts';
 import type { Base } from './base.ts';
 import { openChannels, SAFE_REPEAT } from './channels.ts';
 import { subscribe } from './events.ts';
+import { upkeepRooms } from './upkeep.ts';
 
 /** All rooms, wired, nothing started. */
 export interface House {
@@ -52,7 +55,8 @@ export async function buildHouse(
   token: string,
 ): Promise<House> {
   const base = await lay(settings, store, log, clock);
-  const agents = agentRooms(base);
+  const breakers: Breakers = breakerRoom(base, () => agents.dispatch);
+  const agents = agentRooms(base, breakers);
   const chat = new ChatChanges();
   const finished = createFinishedTasks();
   const { templates, outbox, emit } = base;
@@ -62,9 +66,16 @@ export async function buildHouse(
   const intake = createIntake({ store, log, rooms: commandRooms });
   const open = openChannels(base, () => intake.wake());
   const delivery = createDelivery({ store, clock, log, channels: open.channels, outbox, safeRepeat: SAFE_REPEAT });
+  const { retention, taskAudit } = upkeepRooms(
+    base,
+    { ...agents, ...open },
+    { sweep: () => sweeper.sweepOnce(), wakeDelivery: () => delivery.wake() },
+  );
   const rooms: Rooms = {
     ...base,
     ...agents,
+    breakers,
+    taskAudit,
     ...open,
     version: VERSION,
     admin: new AdminAuth(token),
@@ -80,11 +91,31 @@ export async function buildHouse(
     onChatChange: (listener) => chat.listen(listener),
     startedAt: clock.now(),
   };
-  subscribe(base, agents, { wakeDelivery: () => delivery.wake(), chatChanged: (keys) => chat.tell(keys), finished });
+  subscribe(
+    base,
+    { ...agents, breakers },
+    { wakeDelivery: () => delivery.wake(), chatChanged: (keys) => chat.tell(keys), finished },
+  );
   const http = httpService(rooms, finished);
-  const sweeper = new Sweeper({ ...base, ...agents, leaseMs: settings.leaseMs, cancelGraceMs: settings.cancelGraceMs });
+  const sweeper = new Sweeper({
+    ...base,
+    ...agents,
+    breakers,
+    leaseMs: settings.leaseMs,
+    cancelGraceMs: settings.cancelGraceMs,
+  });
   const channels = [...open.channels.values()].map(asService);
-  const services = [templates.watch(), sweeper, delivery, followup, intake, http, polls(agents), ...channels];
+  const services = [
+    templates.watch(),
+    sweeper,
+    delivery,
+    followup,
+    intake,
+    http,
+    retention,
+    polls(agents),
+    ...channels,
+  ];
   return { rooms, services, server: () => http.server! };
 }
 
@@ -108,12 +139,12 @@ function templatesFolder({ templatesDir }: GatewaySettings): string {
   return templatesDir;
 }
 
-function agentRooms(base: Base): Pick<Rooms, 'tokens' | 'registry' | 'dispatch' | 'gateway'> {
+function agentRooms(base: Base, breakers: Breakers): Pick<Rooms, 'tokens' | 'registry' | 'dispatch' | 'gateway'> {
   const { store, settings, templates } = base;
   const { leaseMs, heartbeatMs, offlineMs } = settings;
   const registry = new AgentRegistry({ ...base, offlineMs });
   const labelSets = () => templates.list().flatMap((template) => (template.labels === null ? [] : [template.labels]));
-  const line = new TaskLine();
+  const line = new TaskLine({ breakers, limitsOf: (id) => templates.get(id)?.limits });
   const dispatch = new Dispatch({ ...base, line, leaseMs, labelSets });
   const gateway = new AgentGateway({
     ...base,
@@ -126,6 +157,16 @@ function agentRooms(base: Base): Pick<Rooms, 'tokens' | 'registry' | 'dispatch' 
     assignmentOf: (grant) => assignmentOf(templates, store.ids, grant),
   });
   return { tokens: new AgentTokens(store), registry, dispatch, gateway };
+}
+
+/** A breaker that closes lets tasks go: the agents that wait for work look again. */
+function breakerRoom({ templates, log, store }: Base, dispatch: () => Dispatch): Breakers {
+  const onFreed = () => {
+    store
+      .transact('breaker.freed', (tx) => dispatch().serveDue(tx))
+      .catch((error: unknown) => log.error('breaker.freed_failed', { error }));
+  };
+  return new Breakers({ policies: breakerPolicies(templates), log, onFreed });
 }
 
 /** Long polls are sent away before the server stops, else it would wait for them. */

@@ -69,7 +69,8 @@ function parse(text: string): unknown {
   }
 }
 
-function refusal(status: number, answer: unknown, url: string): AppError {
+/** What was refused, as an error of ours; whatever is no answer of a gateway is named as that. */
+export function refusal(status: number, answer: unknown, url: string): AppError {
   const { code, detail, field } = (answer ?? {}) as { code?: string; detail?: string; field?: string };
   if (code !== undefined && Object.hasOwn(ERROR_CODES, code))
     return new AppError(code as ErrorCode, detail ?? ERROR_CODES[code as ErrorCode].title, { field });

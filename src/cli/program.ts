@@ -3,8 +3,12 @@ import { VERSION } from '../version.ts';
 import { accessCommands } from './access.ts';
 import { agentCommand } from './agent.ts';
 import { agentsCommands } from './agents.ts';
+import { breakersCommands } from './breakers.ts';
 import { checkCommand } from './check.ts';
 import { type Act, actWith, type Io } from './context.ts';
+import { deadLettersCommands } from './dead-letters.ts';
+import { effectCommands } from './effect.ts';
+import { effectsCommands } from './effects.ts';
 import { reportFailure } from './failure.ts';
 import { flowsCommands } from './flows.ts';
 import { gatewayCommand } from './gateway.ts';
@@ -25,6 +29,10 @@ const COMMANDS = [
   accessCommands,
   templatesCommands,
   outboxCommands,
+  deadLettersCommands,
+  effectsCommands,
+  effectCommands,
+  breakersCommands,
   checkCommand,
   versionCommand,
 ];

@@ -5,6 +5,8 @@ import type { RunRecord, TaskRecord } from '../tasks/task.ts';
 import { type Api, path } from './api.ts';
 import type { Act, Context } from './context.ts';
 import { fields, localTime, oneLine, printable, table } from './table.ts';
+import { auditCommand } from './tasks-audit.ts';
+import { traceCommand } from './trace.ts';
 
 interface ListOptions {
   status?: string;
@@ -56,6 +58,8 @@ export function tasksCommands(program: Command, act: Act): void {
     .description('run a task again that ended without success, or that is blocked')
     .addHelpText('after', '\nExample:\n  errand tasks retry k3f9')
     .action(act((context, id: string) => change(context, id, 'retry')));
+  traceCommand(tasks, act);
+  auditCommand(tasks, act);
 }
 
 async function list({ api, show: print }: Context, options: ListOptions): Promise<void> {

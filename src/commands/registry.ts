@@ -1,6 +1,7 @@
 import { nearest } from '../flows/arg-nearest.ts';
 import type { Command } from './command.ts';
 import { controlCommands } from './control.ts';
+import { deadCommands } from './dead.ts';
 import { helpCommands } from './help.ts';
 import { pairCommands } from './pair.ts';
 import { runCommands } from './run.ts';
@@ -12,6 +13,7 @@ export const COMMANDS: readonly Command[] = [
   ...runCommands,
   ...taskCommands,
   ...controlCommands,
+  ...deadCommands,
   ...pairCommands,
 ];
 

@@ -55,7 +55,7 @@ export function liveState(lang: Lang, task: TaskRecord, now: number): string {
     case 'queued':
       return waitOf(lang, task, now);
     case 'waiting': {
-      const what = task.question?.prompt ?? task.summary ?? '';
+      const what = task.question?.prompt ?? task.summary ?? reasonWords(lang, task.reason ?? null) ?? '';
       return what === '' ? STATES.waiting[lang] : `${STATES.waiting[lang]}${COLON[lang]}${oneLine(what, 200)}`;
     }
     default:

@@ -36,6 +36,8 @@ const RUN_VARIABLES = new Set([
   'ERRAND_RETRY_AFTER',
   'ERRAND_QUESTION',
   'ERRAND_ANSWER',
+  'ERRAND_AGENT_SOCKET',
+  'ERRAND_RUN_KEY',
 ]);
 const isRunVariable = (name: string) => RUN_VARIABLES.has(name) || name.startsWith('ERRAND_ARG_');
 

@@ -6,12 +6,19 @@ import { blockFlows, endFlows, reopenFlows } from './queries.ts';
 export const FLOW_STATES = ['active', 'waiting', 'blocked', 'finished', 'failed', 'cancelled'] as const;
 export type FlowState = (typeof FLOW_STATES)[number];
 
-const FLOW_END: Record<FinalState, FlowState> = {
+/** How a flow ends whose last task ended so. */
+export const FLOW_END: Record<FinalState, FlowState> = {
   succeeded: 'finished',
   failed: 'failed',
   timed_out: 'failed',
   cancelled: 'cancelled',
   lost: 'failed',
+};
+
+/** What blocks a flow where no program has said it; the conversation is told in its own language. */
+const BLOCKED_BY: Readonly<Record<string, string>> = {
+  lost_ask:
+    'the agent stopped answering and nobody knows how far the task came, which must not run twice by mistake: retry or cancel it',
 };
 
 /** The flow's step that follows its tasks' events, in their transaction. */
@@ -22,7 +29,8 @@ export async function followTasks(tx: Tx, events: readonly TaskEvent[]): Promise
   for (const event of events) {
     if (event.flowId === null) continue;
     if (event.type === 'task.ended') ended.push([event.flowId, FLOW_END[event.state]]);
-    else if (event.type === 'task.blocked') blocked.push([event.flowId, event.id, event.summary]);
+    else if (event.type === 'task.blocked')
+      blocked.push([event.flowId, event.id, event.summary || BLOCKED_BY[event.reason ?? ''] || '']);
     else if (event.type === 'task.reopened') reopened.push([event.flowId]);
   }
   if (reopened.length > 0) await tx.run(reopenFlows, { rows: reopened, now: tx.now });

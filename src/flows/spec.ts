@@ -49,10 +49,10 @@ export function toNewTask(template: Template, args: Record<string, ArgValue>, op
     pool: options.pool ?? template.pool,
     agent,
     labels: template.labels,
-    lane: options.lane ?? LANE_OF[options.source],
-    serialKey: null,
+    lane: options.lane ?? template.lane ?? LANE_OF[options.source],
+    serialKey: filledKey(template.serialKey, args),
     args,
-    idempotencyKey: options.idempotencyKey ?? keyOf(template, args),
+    idempotencyKey: options.idempotencyKey ?? filledKey(template.idempotencyKey, args),
     sessionKey: options.sessionKey ?? null,
     flowId: options.flowId ?? null,
     source: options.source,
@@ -64,6 +64,7 @@ export function toNewTask(template: Template, args: Record<string, ArgValue>, op
     ttlMs: options.ttlMs ?? template.ttlMs,
     timeoutMs: options.timeoutMs ?? template.timeoutMs,
     retry: isDefault(template.retry) ? null : template.retry,
+    onLost: template.onLost,
   };
 }
 
@@ -90,15 +91,19 @@ function refuseOptions(template: Template, args: Readonly<Record<string, ArgValu
   }
 }
 
-function keyOf(template: Template, args: Readonly<Record<string, ArgValue>>): string | null {
-  if (template.idempotencyKey === null) return null;
-  const key = fillPlaces(template.idempotencyKey, args);
+function filledKey(text: string | null, args: Readonly<Record<string, ArgValue>>): string | null {
+  if (text === null) return null;
+  const key = fillPlaces(text, args, keyPart);
   return key.length <= MAX_KEY_CHARS ? key : `sha256:${sha256(key)}`;
 }
+
+/** Keys are parts with `:` between them: a value that contains one must not look like two, or two requests would share a key. */
+const keyPart = (value: string) => value.replaceAll('%', '%25').replaceAll(':', '%3A');
 
 /** Longer keys do not fit into every database's index; they are replaced by their digest. */
 const MAX_KEY_CHARS = 500;
 
 function isDefault(retry: RetryPolicy): boolean {
-  return (Object.keys(DEFAULT_RETRY) as (keyof RetryPolicy)[]).every((key) => retry[key] === DEFAULT_RETRY[key]);
+  const isEqual = (key: keyof RetryPolicy) => retry[key] === DEFAULT_RETRY[key];
+  return retry.on === undefined && (Object.keys(DEFAULT_RETRY) as (keyof RetryPolicy)[]).every(isEqual);
 }

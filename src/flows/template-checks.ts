@@ -1,3 +1,4 @@
+import type { RetryRules } from '../tasks/classify.ts';
 import type { ArgValue } from '../tasks/run-words.ts';
 import { ArgumentError, checkValue, isDay, patternOf } from './args.ts';
 import { commandIssues, environmentIssues, isFreeType, keyIssues, leadingElements } from './template-command.ts';
@@ -15,7 +16,7 @@ export function checkContent(content: TemplateContent): Issue[] {
     ...keyIssues(content),
     ...environmentIssues(content),
     ...placeIssues(content),
-    ...exitIssues(content),
+    ...retryRuleIssues(content),
   ];
 }
 
@@ -134,10 +135,23 @@ function placeIssues({ agent, pool, labels }: TemplateContent): Issue[] {
   return issues;
 }
 
-function exitIssues({ retry }: TemplateContent): Issue[] {
-  return Object.keys(retry.on.exit).flatMap((code): Issue[] => {
-    const at = (message: string): Issue[] => [{ path: ['retry', 'on', 'exit', code], message, atKey: true }];
-    if (!/^[1-9]\d{0,2}$/.test(code) || Number(code) > 255) return at('must be an exit code, 1 to 255');
-    return code === '77' || code === '78' ? at('means that a person must act, in every template') : [];
-  });
+function retryRuleIssues({ retry: { on } }: TemplateContent): Issue[] {
+  return (['exit', 'http', 'error'] as const).flatMap((kind) =>
+    Object.keys(on[kind]).flatMap((key, index): Issue[] => {
+      const message = index < MAX_RULES ? RULE_ISSUES[kind](key) : `is one too many: at most ${MAX_RULES} rules`;
+      return message === undefined ? [] : [{ path: ['retry', 'on', kind, key], message, atKey: true }];
+    }),
+  );
 }
+
+const MAX_RULES = 100;
+const RULE_ISSUES: Readonly<Record<keyof RetryRules, (key: string) => string | undefined>> = {
+  exit: (code) => {
+    if (!/^[1-9]\d{0,2}$/.test(code) || Number(code) > 255) return 'must be an exit code, 1 to 255';
+    return code === '77' || code === '78' ? 'means that a person must act, in every template' : undefined;
+  },
+  http: (status) =>
+    /^[345](\d\d|xx)$/.test(status) ? undefined : 'must be the HTTP status of a failure, 300 to 599, or 3xx, 4xx, 5xx',
+  error: (name) =>
+    /^[A-Za-z_][A-Za-z0-9_.]{0,63}$/.test(name) ? undefined : 'must be the name of an error such as ECONNRESET',
+};

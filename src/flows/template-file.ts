@@ -208,13 +208,33 @@ function templateOf(content: TemplateContent, digest: string): Template {
     graceMs: content.grace,
     ttlMs: content.ttl ?? null,
     outputBytes: limits.output,
-    retry: { max: retry.max, baseMs: retry.base, factor: retry.factor, capMs: retry.cap, jitter: retry.jitter },
+    retry: retryOf(content),
+    onLost: content.onLost,
     exitClasses: retry.on.exit,
+    breaker: breakerOf(content),
+    lane: content.lane ?? null,
+    limits: {
+      concurrency: content.concurrency ?? null,
+      rate: content.rate ? { perMs: content.rate.per, max: content.rate.max } : null,
+    },
+    serialKey: content.serialKey ?? null,
     idempotencyKey: content.idempotencyKey ?? null,
     notify: content.notify ?? null,
     roles: content.roles ?? [],
     digest,
   });
+}
+
+function retryOf({ retry: { max, base, factor, cap, jitter, on } }: TemplateContent): Template['retry'] {
+  const policy = { max, baseMs: base, factor, capMs: cap, jitter };
+  const hasRules = Object.keys(on.http).length + Object.keys(on.error).length > 0;
+  return hasRules ? { ...policy, on: { http: on.http, error: on.error } } : policy;
+}
+
+function breakerOf({ breaker }: TemplateContent): Template['breaker'] {
+  if (!breaker) return null;
+  const { window: windowMs, cooldown: cooldownMs, ...rest } = breaker;
+  return { ...rest, windowMs, cooldownMs };
 }
 
 function titleOf({ id, title }: TemplateContent): Texts {

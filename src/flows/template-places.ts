@@ -32,12 +32,17 @@ export function onlyPlace(text: string): string | undefined {
 
 /**
  * Puts the values in, in one pass: what a value contains is never looked at again. An argument without a value becomes empty text.
+ * @param shown how a value is written; a hash is always that of the value itself
  */
-export function fillPlaces(text: string, args: Readonly<Record<string, ArgValue>>): string {
+export function fillPlaces(
+  text: string,
+  args: Readonly<Record<string, ArgValue>>,
+  shown: (value: string) => string = (value) => value,
+): string {
   if (!text.includes('{{')) return text;
   return text.replace(PLACE, (_match, hash: string | undefined, name: string) => {
     const value = Object.hasOwn(args, name) ? String(args[name]) : '';
-    return hash === undefined ? value : sha256(value).slice(0, HASH_CHARS);
+    return hash === undefined ? shown(value) : sha256(value).slice(0, HASH_CHARS);
   });
 }
 

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { byteCount, durationMs } from '../config/settings.ts';
 import { ROLES } from '../sessions/rights.ts';
-import { ERROR_CLASSES } from '../tasks/run-words.ts';
+import { ERROR_CLASSES, ON_LOST } from '../tasks/run-words.ts';
 import { NOTIFY_POLICIES, PRIORITIES } from '../tasks/states.ts';
 import { DEFAULT_RETRY } from '../tasks/task.ts';
 import { ARG_TYPES } from './template-model.ts';
@@ -22,10 +22,10 @@ const line = (max: number) =>
     .refine((text) => text.trim() !== '', 'must not be empty');
 
 /** One of `now`; other values that a later version will know get their own sentence. */
-function available<const T extends string>(now: readonly T[], later: readonly string[] | 'any') {
+function available<const T extends string>(now: readonly T[], later: readonly string[]) {
   return z.unknown().transform((value, context): T => {
     if (now.includes(value as T)) return value as T;
-    const isPlanned = typeof value === 'string' && (later === 'any' || later.includes(value));
+    const isPlanned = typeof value === 'string' && later.includes(value);
     const message = isPlanned
       ? `${value.slice(0, 32)} ${NOT_YET}; there is ${now.join(', ')}`
       : `must be ${now.join(' or ')}`;
@@ -68,13 +68,24 @@ export const argSchema = z.strictObject({
   allowDash: z.boolean().prefault(false),
 });
 
+const classes = () => z.record(z.string(), z.enum(ERROR_CLASSES)).prefault({});
+
 const retrySchema = z.strictObject({
   max: z.int().min(1).max(100).prefault(DEFAULT_RETRY.max),
   base: duration('0s', '1d').prefault(`${DEFAULT_RETRY.baseMs}ms`),
   factor: z.number().min(1).max(100).prefault(DEFAULT_RETRY.factor),
   cap: duration('0s', '7d').prefault(`${DEFAULT_RETRY.capMs}ms`),
   jitter: z.number().min(0).max(1).prefault(DEFAULT_RETRY.jitter),
-  on: z.strictObject({ exit: z.record(z.string(), z.enum(ERROR_CLASSES)).prefault({}), http: notYet() }).prefault({}),
+  on: z.strictObject({ exit: classes(), http: classes(), error: classes() }).prefault({}),
+});
+
+const breakerSchema = z.strictObject({
+  name: name('a name'),
+  threshold: z.number().min(0.01).max(1).prefault(0.5),
+  window: duration('1s', '1d').prefault('1m'),
+  minimum: z.int().min(1).max(10_000).prefault(5),
+  cooldown: duration('1s', '1d').prefault('30s'),
+  onOpen: z.enum(['wait', 'fail']).prefault('wait'),
 });
 
 export const templateSchema = z.strictObject({
@@ -97,7 +108,7 @@ export const templateSchema = z.strictObject({
     .optional(),
   turn: available(['background'], ['foreground']).prefault('background'),
   priority: z.enum(PRIORITIES).prefault('normal'),
-  lane: available(['main'], 'any').prefault('main'),
+  lane: name('a lane').optional(),
   timeout: duration('1s', '7d').prefault('10m'),
   grace: duration('0s', '10m').prefault('10s'),
   limits: z
@@ -108,12 +119,12 @@ export const templateSchema = z.strictObject({
     })
     .prefault({}),
   ttl: duration('1s', '365d').optional(),
-  rate: notYet(),
-  concurrency: notYet(),
-  serialKey: notYet(),
-  onLost: available(['retry'], ['ask', 'fail']).prefault('retry'),
+  rate: z.strictObject({ per: duration('1s', '1d'), max: z.int().min(1).max(100_000) }).optional(),
+  concurrency: z.int().min(1).max(10_000).optional(),
+  serialKey: line(200).optional(),
+  onLost: z.enum(ON_LOST).prefault('retry'),
   retry: retrySchema.prefault({}),
-  breaker: notYet(),
+  breaker: breakerSchema.optional(),
   idempotencyKey: line(500).optional(),
   approval: notYet(),
   notify: z.enum(NOTIFY_POLICIES).optional(),

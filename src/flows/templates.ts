@@ -5,6 +5,7 @@ import { fileURLToPath } from 'node:url';
 import { messageOf } from '../errors.ts';
 import { type Log, silentLog } from '../log.ts';
 import { Poller, type Service } from '../service.ts';
+import { breakerConflicts } from './template-breakers.ts';
 import { fileProblem, MAX_FILE_BYTES, readTemplate } from './template-file.ts';
 import { problemText, type Template, type TemplateProblem } from './template-model.ts';
 
@@ -121,7 +122,7 @@ class FolderTemplates implements TemplateRegistry {
     const old = this.#byId;
     this.#known = known;
     this.#byId = chosen.byId;
-    this.#list = Object.freeze([...chosen.byId.values()].sort((a, b) => (a.id < b.id ? -1 : 1)));
+    this.#list = Object.freeze(sorted(chosen.byId));
     this.#problems = Object.freeze([...problems, ...chosen.problems]);
     for (const text of this.#problems.map(problemText))
       if (!before.has(text)) this.#log.warn('templates.problem', { problem: text });
@@ -155,7 +156,13 @@ function choose(
     }
   }
   for (const { lastGood } of refused) if (lastGood && !byId.has(lastGood.id)) byId.set(lastGood.id, lastGood);
+  for (const { id, message } of breakerConflicts(sorted(byId)))
+    if (owners.has(id)) problems.push({ ...fileProblem(join(dir, owners.get(id)!), message), field: 'breaker' });
   return { byId, problems };
+}
+
+function sorted(byId: ReadonlyMap<string, Template>): Template[] {
+  return [...byId.values()].sort((a, b) => (a.id < b.id ? -1 : 1));
 }
 
 async function readFile(path: string, before: Known | undefined): Promise<Known> {

@@ -9,7 +9,9 @@ import type { Submitter } from '../flows/submit.ts';
 import type { TemplateRegistry } from '../flows/templates.ts';
 import type { Log } from '../log.ts';
 import type { Outbox } from '../outbox/enqueue.ts';
+import type { TaskAudit } from '../retention/audit.ts';
 import type { Store } from '../store/store.ts';
+import type { Breakers } from '../tasks/breakers.ts';
 import type { Emit, TaskEvent } from '../tasks/task.ts';
 import type { AdminAuth } from './auth.ts';
 
@@ -28,7 +30,9 @@ export interface Rooms {
   readonly registry: AgentRegistry;
   readonly dispatch: Dispatch;
   readonly gateway: AgentGateway;
+  readonly breakers: Breakers;
   readonly outbox: Outbox;
+  readonly taskAudit: TaskAudit;
   /** By `channel/account`. */
   readonly channels: ReadonlyMap<string, Channel>;
   /** The web chat's side of the inbox. */

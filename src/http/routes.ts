@@ -3,16 +3,22 @@ import type { FinishedTasks } from '../telemetry/finished.ts';
 import { addOpenApi } from './openapi.ts';
 import type { Rooms } from './rooms.ts';
 import { accessRoutes } from './routes/access.ts';
+import { agentEffectRoutes } from './routes/agent-effects.ts';
 import { agentRoutes } from './routes/agents.ts';
 import { auditRoutes } from './routes/audit.ts';
+import { breakerRoutes } from './routes/breakers.ts';
 import { chatRoutes } from './routes/chat.ts';
+import { deadLetterRoutes } from './routes/dead-letters.ts';
+import { effectRoutes } from './routes/effects.ts';
 import { flowRoutes } from './routes/flows.ts';
 import { adminOnly } from './routes/guard.ts';
 import { messageRoutes } from './routes/messages.ts';
 import { outboxRoutes } from './routes/outbox.ts';
 import { statusRoutes } from './routes/status.ts';
+import { taskAuditRoutes } from './routes/task-audit.ts';
 import { taskRoutes } from './routes/tasks.ts';
 import { templateRoutes } from './routes/templates.ts';
+import { traceRoutes } from './routes/trace.ts';
 
 /**
  * Adds every route but the hot ones, and the document that describes them all. The web chat and the status routes check their
@@ -25,6 +31,7 @@ export async function addRoutes(app: FastifyInstance, rooms: Rooms, finished?: F
   await app.register(async (scope) => {
     await chatRoutes(scope, rooms);
   });
+  await app.register(agentEffectRoutes(rooms));
   await app.register(async (scope) => {
     scope.addHook('onRequest', adminOnly(rooms));
     for (const routes of ADMIN_ROUTES) await scope.register(routes(rooms));
@@ -33,6 +40,8 @@ export async function addRoutes(app: FastifyInstance, rooms: Rooms, finished?: F
 
 const ADMIN_ROUTES = [
   taskRoutes,
+  taskAuditRoutes,
+  deadLetterRoutes,
   flowRoutes,
   messageRoutes,
   agentRoutes,
@@ -40,4 +49,7 @@ const ADMIN_ROUTES = [
   accessRoutes,
   templateRoutes,
   auditRoutes,
+  breakerRoutes,
+  effectRoutes,
+  traceRoutes,
 ];

@@ -27,6 +27,8 @@ export interface HttpServer {
 
 /** Bytes of a JSON body on ordinary routes. */
 const BODY_LIMIT = 1024 * 1024;
+/** Of one part of a path: session keys and effect keys are up to 512 characters, each up to 12 when it is escaped. */
+const MAX_PARAM_CHARS = 6_200;
 const STOP_GRACE_MS = 5_000;
 
 /** Starts listening. @throws AppError invalid_config where the port is taken or the host is not ours. */
@@ -34,6 +36,7 @@ export async function startHttpServer(options: HttpServerOptions): Promise<HttpS
   const { log, hot } = options;
   const app = fastify({
     bodyLimit: BODY_LIMIT,
+    routerOptions: { maxParamLength: MAX_PARAM_CHARS },
     forceCloseConnections: true,
     serverFactory: (route) =>
       createServer(

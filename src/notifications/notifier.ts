@@ -121,7 +121,11 @@ function say(event: TaskEvent, subject: Subject, now: number): Said | undefined 
     case 'task.ended':
       return { kind: 'final', text: finalText(subject, event.state, event.end), key: 'final' };
     case 'task.blocked':
-      return { kind: 'notice', text: blockedText(subject, event.summary, event.question), key: `blocked@${now}` };
+      return {
+        kind: 'notice',
+        text: blockedText(subject, event.summary, event.question, event.reason),
+        key: `blocked@${now}`,
+      };
     case 'task.progress': {
       const text = progressText(subject, event.percent, event.message);
       return { kind: 'update', text, key: `progress:${sha256(text).slice(0, 16)}` };

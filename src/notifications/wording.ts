@@ -30,15 +30,20 @@ export function finalText(subject: Subject, state: FinalState, end: TaskEnd): st
   return [headline, summary, hintOf(subject, state, end)].filter((part) => part !== '').join('\n');
 }
 
-/** A task that waits for a person: blocked (quota, permission) or with a question. */
-export function blockedText(subject: Subject, summary: string, question: boolean): string {
+/** A task that waits for a person: blocked (quota, permission), with a question, or for the reason that the engine gives. */
+export function blockedText(
+  subject: Subject,
+  summary: string,
+  question: boolean,
+  reason: string | null = null,
+): string {
   const { lang, title, id } = subject;
-  const what = oneLine(summary, 1_000) || PLEASE_LOOK[lang];
+  const what = oneLine(summary, 1_000) || reasonWords(lang, reason) || PLEASE_LOOK[lang];
   const headline = question
     ? { en: `✋ ${title} has a question: ${what}`, zh: `✋ ${title} 有个问题：${what}` }
     : { en: `✋ ${title} needs you: ${what}`, zh: `✋ ${title} 需要您处理：${what}` };
-  const hint = { en: `/retry ${id} to go on · /cancel ${id}`, zh: `/retry ${id} 继续 · /cancel ${id}` };
-  return `${headline[lang]}\n${hint[lang]}`;
+  const onward = reason === 'lost_ask' ? { en: 'to run it again', zh: '重新运行' } : { en: 'to go on', zh: '继续' };
+  return `${headline[lang]}\n/retry ${id} ${onward[lang]} · /cancel ${id}`;
 }
 
 /** A change on the way, or undefined where it means nothing to a person (leases, and what other messages tell). */
@@ -76,6 +81,14 @@ export function sentenceOf(error: string | null): string {
   return oneLine(line.replace(/^(?:Uncaught )?Error: /, ''), SENTENCE_LIMIT);
 }
 
+/** How a task died, for a sentence that begins with its name: `failed after 3 tries: no such room`. */
+export function deathWords(lang: Lang, state: DeadState, end: Death): string {
+  return DEATHS[state](lang, end);
+}
+
+export type DeadState = Exclude<FinalState, 'succeeded' | 'cancelled'>;
+export type Death = Pick<TaskEnd, 'error' | 'reason' | 'attempt'>;
+
 const PLEASE_LOOK: Texts = { en: 'please have a look', zh: '请查看' };
 
 const REASONS: Readonly<Record<string, Texts>> = {
@@ -84,8 +97,48 @@ const REASONS: Readonly<Record<string, Texts>> = {
   transient_error: { en: 'a passing fault', zh: '临时故障' },
   rate_limited: { en: 'the other side asked to come back later', zh: '对方要求稍后再试' },
   agent_stopped: { en: 'the machine it ran on was stopped', zh: '运行它的机器已停止' },
+  breaker_open: { en: 'the service it needs is not available right now', zh: '所需的服务目前不可用' },
   expired: { en: 'it waited too long for a free machine', zh: '等待空闲机器的时间过长' },
+  lost_ask: {
+    en: 'the machine it ran on stopped answering, and nobody knows how far it came',
+    zh: '运行它的机器没有响应，不清楚进行到了哪一步',
+  },
+  rate_limited_too_long: {
+    en: 'the other side asked again and again to come back later',
+    zh: '对方一再要求稍后再试',
+  },
 };
+
+const DEATHS: Record<DeadState, (lang: Lang, end: Death) => string> = {
+  failed: (lang, end) => {
+    const why = whyFailed(lang, end);
+    return { en: `failed${tries(lang, end)}: ${why}`, zh: `失败${tries(lang, end)}：${why}` }[lang];
+  },
+  timed_out: (lang, end) => ({ en: `timed out${tries(lang, end)}`, zh: `超时${tries(lang, end)}` })[lang],
+  lost: (lang, end) => {
+    if (end.reason === 'never_started') {
+      return {
+        en: 'was lost: machine after machine stopped answering before it had begun',
+        zh: '失联：每台领取它的机器都在开始之前就没有响应了',
+      }[lang];
+    }
+    return {
+      en: `was lost${tries(lang, end)}: the machine it ran on stopped answering, so its result is unknown`,
+      zh: `失联${tries(lang, end)}：运行它的机器没有响应，结果未知`,
+    }[lang];
+  },
+};
+
+/** The error is what its last run said; where the engine has lost its patience, that comes first. */
+function whyFailed(lang: Lang, { error, reason }: Death): string {
+  const said = sentenceOf(error);
+  const words = reasonWords(lang, reason);
+  // The error names the breaker, which means nothing to a person.
+  if (reason === 'breaker_open') return words!;
+  if (reason === 'rate_limited_too_long' && said !== '')
+    return lang === 'zh' ? `${words}（${said}）` : `${words} (${said})`;
+  return said || words || { en: 'no reason was given', zh: '没有说明原因' }[lang];
+}
 
 const HEADLINES: Record<FinalState, (subject: Subject, end: TaskEnd) => string> = {
   succeeded: ({ lang, title }, end) => {
@@ -94,24 +147,13 @@ const HEADLINES: Record<FinalState, (subject: Subject, end: TaskEnd) => string> 
     const done = { en: `✅ ${title} — done in ${took}`, zh: `✅ ${title} 已完成，用时 ${took}` };
     return done[lang] + (end.finishedBeforeCancel ? late[lang] : '');
   },
-  failed: ({ lang, title }, end) => {
-    const why =
-      sentenceOf(end.error) || reasonWords(lang, end.reason) || { en: 'no reason was given', zh: '没有说明原因' }[lang];
-    return { en: `❌ ${title} failed${tries(lang, end)}: ${why}`, zh: `❌ ${title} 失败${tries(lang, end)}：${why}` }[
-      lang
-    ];
-  },
-  timed_out: ({ lang, title }, end) =>
-    ({ en: `⏱ ${title} timed out${tries(lang, end)}`, zh: `⏱ ${title} 超时${tries(lang, end)}` })[lang],
+  failed: ({ lang, title }, end) => `❌ ${title} ${deathWords(lang, 'failed', end)}`,
+  timed_out: ({ lang, title }, end) => `⏱ ${title} ${deathWords(lang, 'timed_out', end)}`,
   cancelled: ({ lang, title }) => ({ en: `🚫 ${title} was cancelled`, zh: `🚫 ${title} 已取消` })[lang],
-  lost: ({ lang, title }, end) =>
-    ({
-      en: `❓ ${title} was lost${tries(lang, end)}: the machine it ran on stopped answering, so its result is unknown`,
-      zh: `❓ ${title} 失联${tries(lang, end)}：运行它的机器没有响应，结果未知`,
-    })[lang],
+  lost: ({ lang, title }, end) => `❓ ${title} ${deathWords(lang, 'lost', end)}`,
 };
 
-function tries(lang: Lang, { attempt }: TaskEnd): string {
+function tries(lang: Lang, { attempt }: Death): string {
   if (attempt < 2) return '';
   return { en: ` after ${attempt} tries`, zh: `（已尝试 ${attempt} 次）` }[lang];
 }

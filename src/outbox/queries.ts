@@ -295,7 +295,11 @@ export function listMessages(reader: Reader, filter: OutboxFilter): Promise<List
     .orderBy('id', 'desc')
     .limit(filter.limit);
   if (filter.status !== undefined) query = query.where('status', '=', filter.status);
+  if (filter.status === 'pending' || filter.status === 'sending') query = query.where(amongUnderWay);
   if (filter.sessionKey !== undefined) query = query.where('session_key', '=', filter.sessionKey);
   if (filter.before !== undefined) query = query.where('id', '<', filter.before);
   return reader.fetch<ListedRow>(query);
 }
+
+/** Leads to the index of the few that are under way; along the key they would be looked for among all that were ever sent. */
+const amongUnderWay = sql<boolean>`outbox.id in (select o.id from outbox as o where o.status = 'pending' or o.status = 'sending')`;

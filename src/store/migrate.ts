@@ -1,6 +1,10 @@
 import type { Database as Connection } from 'better-sqlite3';
 import { AppError } from '../errors.ts';
 import { initialSchema } from './migrations/0001-initial.ts';
+import { effectsSchema } from './migrations/0002-effects.ts';
+import { retriesSchema } from './migrations/0003-retries.ts';
+import { retentionSchema } from './migrations/0004-retention.ts';
+import { breakersSchema } from './migrations/0005-breakers.ts';
 
 export interface Migration {
   readonly version: number;
@@ -9,7 +13,13 @@ export interface Migration {
 }
 
 /** Forward only, in order, never edited once released. */
-export const MIGRATIONS: readonly Migration[] = [initialSchema];
+export const MIGRATIONS: readonly Migration[] = [
+  initialSchema,
+  effectsSchema,
+  retriesSchema,
+  retentionSchema,
+  breakersSchema,
+];
 
 /**
  * Brings the schema up to date. Each migration and its version row are one transaction: a crash or a failing statement leaves no half

@@ -77,6 +77,13 @@ export interface TaskTable {
   ended_at: number | null;
   last_event_at: number;
   cleanup_after: number | null;
+  /** What a lost lease may do: retry, ask or fail. */
+  on_lost: string;
+  /** Of this generation: how often, and for how long in sum, another side asked it to come back later. */
+  postponed: number;
+  postponed_ms: number;
+  /** Of this generation: leases that were lost before the program was said to run. */
+  unstarted_losses: number;
 }
 
 export interface RunTable {
@@ -301,6 +308,85 @@ export interface AuditTable {
   data: Json | null;
 }
 
+export interface EffectTable {
+  id: number;
+  type: string;
+  key: string;
+  /** `init`: begun, and nobody has said how it ended. */
+  state: string;
+  policy: string;
+  digest: string | null;
+  result: string | null;
+  error: string | null;
+  first_task_id: number;
+  first_run_id: number;
+  /** The caller that began it last. */
+  task_id: number;
+  /** Null: given back; whoever begins it next is the first. */
+  run_id: number | null;
+  begins: number;
+  /** What its run said after its own end; changed nothing. */
+  late: Json | null;
+  resolved_by: string | null;
+  resolved_at: number | null;
+  reason: string | null;
+  created_at: number;
+  updated_at: number;
+}
+
+export interface EffectWaitTable {
+  effect_id: number;
+  task_id: number;
+  /** The run that was told to end as blocked. */
+  run_id: number;
+  /** A person has decided while that run was on its way out. */
+  resolved_at: number | null;
+}
+
+export interface DeadLetterTable {
+  task_id: number;
+  /** Newer with every death. */
+  seq: number;
+  template: string;
+  session_key: string | null;
+  state: string;
+  /** How the task ended. */
+  status: string;
+  generation: number;
+  attempt: number;
+  /** How often it died. */
+  deaths: number;
+  error: string | null;
+  error_class: string | null;
+  reason: string | null;
+  first_died_at: number;
+  died_at: number;
+  decided_at: number | null;
+  decided_by: string | null;
+  note: string | null;
+}
+
+export interface BreakerTable {
+  name: string;
+  state: string;
+  /** One more with every change: the guard of compare-and-set. */
+  revision: number;
+  /** The settings that its last outcome came with. */
+  threshold: number;
+  window_ms: number;
+  minimum: number;
+  cooldown_ms: number;
+  buckets: Json;
+  opened_at: number | null;
+  until_at: number | null;
+  reason: string | null;
+  probe_run: number | null;
+  probe_until_at: number | null;
+  last_error: string | null;
+  last_failure_at: number | null;
+  changed_at: number;
+}
+
 export interface Tables {
   stream: StreamTable;
   slot: SlotTable;
@@ -326,4 +412,8 @@ export interface Tables {
   named_lease: NamedLeaseTable;
   login: LoginTable;
   audit: AuditTable;
+  breaker: BreakerTable;
+  dead_letter: DeadLetterTable;
+  effect: EffectTable;
+  effect_wait: EffectWaitTable;
 }

@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import type { Tx, Verb } from '../store/tx.ts';
-import { GateSettings, Gates, type TemplateLimits } from './gates.ts';
+import { GateSettings, type GateSources, Gates } from './gates.ts';
 import { allBands, bandHeads, streamsById } from './line-queries.ts';
 import { type Band, Lineup, type Turns } from './lineup.ts';
 import { type DueTask, dueTasks, markLeased } from './queries.ts';
@@ -36,11 +36,6 @@ const RELOAD_MS = 30_000;
 /** Agents whose turns are remembered. */
 const MAX_TURNS = 10_000;
 
-export interface TaskLineOptions {
-  /** What templates ask for; undefined where the template is gone or asks for nothing. */
-  limitsOf?: (template: string) => TemplateLimits | undefined;
-}
-
 /** What has come into the line. */
 export interface Arrivals {
   /** The queues in which something may start now. */
@@ -56,13 +51,13 @@ export class TaskLine {
   /** queued → leased for up to `max` tasks an agent; one new run (the fence) each. An attempt is spent at start, not here. */
   readonly claim: Verb<Claim, Grant[]> = { name: 'task.claim', rank: 90, run: (tx, claims) => this.#claim(tx, claims) };
   readonly #lineup = new Lineup();
-  readonly #limitsOf: (template: string) => TemplateLimits | undefined;
+  readonly #sources: GateSources;
   readonly #turns = new Map<string, Turns>();
   #loadedAt: number | undefined;
   #settings: GateSettings | undefined;
 
-  constructor({ limitsOf }: TaskLineOptions = {}) {
-    this.#limitsOf = limitsOf ?? (() => undefined);
+  constructor(sources: GateSources = {}) {
+    this.#sources = sources;
   }
 
   /** When a task comes due that is not yet, epoch milliseconds; infinity without one. */
@@ -102,7 +97,7 @@ export class TaskLine {
       const again = item.holding === null ? [] : await lostGrants(tx, item);
       takers.push({ claim: item, grants: again, room: item.max - again.length });
     }
-    const round = new Round(tx, this.#lineup, new Gates(this.#settings!, this.#limitsOf, tx.now));
+    const round = new Round(tx, this.#lineup, new Gates(this.#settings!, this.#sources, tx.now));
     await round.fill(takers, (agentId) => this.#turnsOf(agentId));
     await round.finish();
     return takers.map((taker) => taker.grants);

@@ -141,6 +141,7 @@ function taskRow({ id, streamId, flowId }: Place, task: NewTask, key: Key | null
     task.retry,
     task.timeoutMs,
     task.ttlMs === null ? null : now + task.ttlMs,
+    task.onLost ?? 'retry',
   ];
 }
 

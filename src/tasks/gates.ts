@@ -1,4 +1,6 @@
 import type { Tx } from '../store/tx.ts';
+import type { Admission } from './breaker-state.ts';
+import type { Breakers } from './breakers.ts';
 import { allGates, countSlots, freeSlots, type GateRow, insertSlots, rateBuckets, storeRates } from './line-queries.ts';
 import { placeOf, type Stream } from './streams.ts';
 
@@ -24,7 +26,8 @@ export const LANE_DEFAULTS: Readonly<Record<string, number>> = { cron: 1, subage
 export type Hold =
   | { readonly type: 'paused'; readonly kind: GateKind; readonly name: string; readonly reason: string | null }
   | { readonly type: 'full'; readonly kind: GateKind | 'serial'; readonly name: string; readonly limit: number }
-  | { readonly type: 'rate'; readonly template: string; readonly untilAt: number };
+  | { readonly type: 'rate'; readonly template: string; readonly untilAt: number }
+  | { readonly type: 'breaker'; readonly name: string; readonly admission: Exclude<Admission, { state: 'closed' }> };
 
 interface Scope {
   readonly kind: GateKind | 'serial';
@@ -38,6 +41,14 @@ interface Guard {
   readonly paused: Hold | undefined;
   readonly scopes: readonly Scope[];
   readonly rate: { readonly template: string; readonly perMs: number; readonly max: number } | undefined;
+  readonly breaker: string | undefined;
+}
+
+/** What decides besides the rows of limits. */
+export interface GateSources {
+  /** What templates ask for; undefined where the template is gone or asks for nothing. */
+  readonly limitsOf?: (template: string) => TemplateLimits | undefined;
+  readonly breakers?: Pick<Breakers, 'admit' | 'takeProbes' | 'policies'>;
 }
 
 /** Limits and pauses that people have set, as read from the rows. */
@@ -73,7 +84,7 @@ export class GateSettings {
  */
 export class Gates {
   readonly #settings: GateSettings;
-  readonly #limitsOf: (template: string) => TemplateLimits | undefined;
+  readonly #sources: GateSources;
   readonly #now: number;
   readonly #guards = new Map<Stream, Guard | null>();
   readonly #used = new Map<string, number>();
@@ -81,16 +92,20 @@ export class Gates {
   readonly #spent = new Set<string>();
   readonly #unknownScopes = new Set<string>();
   readonly #unknownRates = new Map<string, { perMs: number; max: number }>();
+  readonly #admissions = new Map<string, Admission>();
+  /** By breaker: probes that are about to start. */
+  readonly #probes = new Map<string, number>();
+  readonly #unknownBreakers = new Set<string>();
 
-  constructor(settings: GateSettings, limitsOf: (template: string) => TemplateLimits | undefined, now: number) {
+  constructor(settings: GateSettings, sources: GateSources, now: number) {
     this.#settings = settings;
-    this.#limitsOf = limitsOf;
+    this.#sources = sources;
     this.#now = now;
   }
 
   /** Whether something was asked that only the rows know. */
   get isUnsure(): boolean {
-    return this.#unknownScopes.size + this.#unknownRates.size > 0;
+    return this.#unknownScopes.size + this.#unknownRates.size + this.#unknownBreakers.size > 0;
   }
 
   /** Tasks that may start now; infinity where nothing limits them. */
@@ -109,7 +124,7 @@ export class Gates {
       if (tokens === undefined) this.#unknownRates.set(guard.rate.template, guard.rate);
       most = Math.min(most, Math.floor(tokens ?? 0));
     }
-    return Math.max(0, most);
+    return Math.max(0, Math.min(most, this.#admitted(guard.breaker)));
   }
 
   /** Reads what was asked for. */
@@ -130,6 +145,11 @@ export class Gates {
       }
       this.#unknownRates.clear();
     }
+    if (this.#unknownBreakers.size > 0) {
+      const admissions = await this.#sources.breakers!.admit(tx, this.#unknownBreakers);
+      for (const [name, admission] of admissions) this.#admissions.set(name, admission);
+      this.#unknownBreakers.clear();
+    }
   }
 
   /** So many tasks of the stream are about to start (negative: they did not after all). */
@@ -141,6 +161,7 @@ export class Gates {
       this.#tokens.set(guard.rate.template, (this.#tokens.get(guard.rate.template) ?? 0) - count);
       this.#spent.add(guard.rate.template);
     }
+    if (guard.breaker !== undefined) this.#probes.set(guard.breaker, (this.#probes.get(guard.breaker) ?? 0) + count);
   }
 
   /** Stores what the started runs take up. */
@@ -149,9 +170,20 @@ export class Gates {
       (this.#guard(stream)?.scopes ?? []).map(({ text }) => [text, runId]),
     );
     if (slots.length > 0) await tx.run(insertSlots, { rows: slots });
+    await this.#storeProbes(tx, started);
     if (this.#spent.size === 0) return;
     const rows = [...this.#spent].map((template) => [template, this.#tokens.get(template)!]);
     await tx.run(storeRates, { rows, now: tx.now });
+  }
+
+  async #storeProbes(tx: Tx, started: readonly { readonly stream: Stream; readonly runId: number }[]): Promise<void> {
+    const probes = started.flatMap(({ stream, runId }) => {
+      const name = this.#guard(stream)?.breaker;
+      return name !== undefined && this.#admissions.get(name)?.state === 'half_open' ? [{ name, runId }] : [];
+    });
+    if (probes.length === 0) return;
+    const taken = await this.#sources.breakers!.takeProbes(tx, probes);
+    if (taken.includes(false)) throw new Error('the place of a probe was free, and then it was not');
   }
 
   /** Everything that holds the stream back, once `mayStart` has been asked and everything learnt. */
@@ -166,7 +198,20 @@ export class Gates {
       const missing = 1 - (this.#tokens.get(template) ?? 0);
       if (missing > 0) holds.push({ type: 'rate', template, untilAt: this.#now + Math.ceil((missing * perMs) / max) });
     }
+    const admission = guard.breaker === undefined ? undefined : this.#admissions.get(guard.breaker);
+    if (admission && admission.state !== 'closed' && this.#admitted(guard.breaker) === 0)
+      holds.push({ type: 'breaker', name: guard.breaker!, admission });
     return holds;
+  }
+
+  /** Behind an open breaker nothing starts, behind a half-open one the probe. */
+  #admitted(breaker: string | undefined): number {
+    if (breaker === undefined) return Number.POSITIVE_INFINITY;
+    const admission = this.#admissions.get(breaker);
+    if (!admission) this.#unknownBreakers.add(breaker);
+    else if (admission.state === 'closed') return Number.POSITIVE_INFINITY;
+    else if (admission.state === 'half_open' && admission.probeFree) return 1 - (this.#probes.get(breaker) ?? 0);
+    return 0;
   }
 
   /** Null: nothing limits the stream. */
@@ -180,7 +225,7 @@ export class Gates {
   }
 
   #guardOf(stream: Stream): Guard | null {
-    const limits = this.#limitsOf(stream.template);
+    const limits = this.#sources.limitsOf?.(stream.template);
     const place = placeOf(stream.queue);
     const set = this.#settings;
     const scopes: Scope[] = [];
@@ -203,6 +248,8 @@ export class Gates {
       set.pause('lane', stream.lane) ??
       set.pause('owner', stream.owner);
     const rate = limits?.rate ? { template: stream.template, ...limits.rate } : undefined;
-    return scopes.length === 0 && !paused && !rate ? null : { paused, scopes, rate };
+    const breaker = this.#sources.breakers?.policies.of(stream.template)?.name;
+    const isFree = scopes.length === 0 && !paused && !rate && breaker === undefined;
+    return isFree ? null : { paused, scopes, rate, breaker };
   }
 }

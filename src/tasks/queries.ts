@@ -25,10 +25,10 @@ export const insertTasks = hot<{ rows: unknown[][]; now: number }>(
   (d, p) => sql`
   insert into task (id, template, runtime, stream_id, labels, status, priority, run_at, args, idempotency, payload_digest, session_key,
     flow_id, source, scope_kind, label, parent_id, notify_policy, delivery_status, max_attempts, retry, timeout_ms, expires_at,
-    created_at, last_event_at)
+    on_lost, created_at, last_event_at)
   select id, template, runtime, stream_id, labels, 'queued', priority, run_at, args, idempotency, payload_digest, session_key,
     flow_id, source, scope_kind, label, parent_id, notify_policy, delivery_status, max_attempts, retry, timeout_ms, expires_at,
-    ${p.now}, ${p.now}
+    on_lost, ${p.now}, ${p.now}
   from ${d.rows(p.rows.param, {
     id: 'int',
     template: 'text',
@@ -52,6 +52,7 @@ export const insertTasks = hot<{ rows: unknown[][]; now: number }>(
     retry: 'json',
     timeout_ms: 'int',
     expires_at: 'int',
+    on_lost: 'text',
   })} as r`,
 );
 

@@ -27,11 +27,12 @@ export async function selectTasks(reader: Reader, filter: TaskFilter): Promise<T
   if (filter.before !== undefined) query = query.where('task.id', '<', filter.before);
   if (filter.agentId !== undefined) {
     query = query.where(
-      'task.run_id',
+      'task.id',
       'in',
+      // By the task and not by its run: the run of a task has no index, and a live run is that of its task.
       build
         .selectFrom('run')
-        .select('run.id')
+        .select('run.task_id')
         .where('run.agent_id', '=', filter.agentId)
         .where('run.lease_until', 'is not', null),
     );

@@ -1,10 +1,11 @@
 import type { Tx, Verb } from '../store/tx.ts';
-import { decide, type RunEnd } from './decide.ts';
+import { ruleFor } from './classify.ts';
+import { decide, factsOf, policyOf, type RunEnd } from './decide.ts';
 import { appliedReports, insertEvents, markRunning, storeProgress } from './queries.ts';
 import { type HeldRun, runsById, startRuns } from './run-queries.ts';
 import { type ErrorClass, RUN_ENDS } from './run-words.ts';
 import { endSucceeded } from './succeed.ts';
-import type { Emit, RetryPolicy, TaskEvent } from './task.ts';
+import type { Emit, TaskEvent } from './task.ts';
 import { endHeldRuns, NO_RESULT, type RunEnding, type RunResult, refOf } from './transition.ts';
 
 /** What a run says about itself. Texts are bounded by whoever lets them in. */
@@ -25,6 +26,9 @@ export type RunNews =
       retryAfterMs?: number;
       exitCode?: number;
       signal?: string;
+      /** What failed, where it was a call: the template's own rules for these go before the class that the agent gives. */
+      httpStatus?: number;
+      errorType?: string;
     }
   | { type: 'timed_out'; summary?: string }
   | { type: 'cancelled'; summary?: string }
@@ -196,7 +200,12 @@ async function apply(tx: Tx, folded: Map<number, Folded>, emit: Emit<TaskEvent>)
   if (news.length > 0) await applyProgress(tx, news, emit);
   const started = all.filter((entry) => entry.started && entry.end === null && entry.run.status === 'leased');
   if (started.length > 0) await applyStarts(tx, started, emit);
-  await endHeldRuns(tx, all.filter((entry) => entry.end !== null).map(endingOf), emit);
+  const ended = all.filter((entry) => entry.end !== null);
+  await endHeldRuns(
+    tx,
+    ended.map((entry) => endingOf(entry, tx.now)),
+    emit,
+  );
 }
 
 async function applyStarts(tx: Tx, started: readonly Folded[], emit: Emit<TaskEvent>): Promise<void> {
@@ -224,18 +233,17 @@ async function applyProgress(tx: Tx, news: readonly Folded[], emit: Emit<TaskEve
   );
 }
 
-function endingOf({ run, started, outputs, end }: Folded): RunEnding {
-  const { runEnd, result } = describe(end!, outputs);
+function endingOf({ run, started, outputs, end }: Folded, now: number): RunEnding {
+  const { runEnd, result } = describe(classified(end!, run), outputs);
   // A program whose end is reported has run, also where its `started` report was lost.
   const ran = started || run.status === 'running' || (end!.type !== 'released' && end!.type !== 'cancelled');
   const attempt = run.status === 'leased' && ran ? run.attempt + 1 : run.attempt;
-  const decision = decide(runEnd, {
-    attempt,
-    maxAttempts: run.max_attempts,
-    retry: run.retry === null ? null : (JSON.parse(run.retry) as RetryPolicy),
-    cancelRequested: run.cancel_requested_at !== null,
-  });
-  return { run, decision, result, started: ran };
+  return { run, decision: decide(runEnd, factsOf(run, attempt, ran, now)), result, started: ran };
+}
+
+function classified(end: RunNews, run: HeldRun): RunNews {
+  if (end.type !== 'failed' || (end.httpStatus === undefined && end.errorType === undefined)) return end;
+  return { ...end, errorClass: ruleFor(end, policyOf(run)?.on ?? {}) ?? end.errorClass };
 }
 
 function describe(end: RunNews, outputs: Record<string, string> | null): { runEnd: RunEnd; result: RunResult } {

@@ -47,12 +47,18 @@ export interface HeldRun {
   started_at: number | null;
   stream_id: number;
   priority: number;
+  run_at: number;
+  expires_at: number | null;
+  on_lost: string;
+  postponed: number;
+  postponed_ms: number;
+  unstarted_losses: number;
 }
 
 const heldColumns = sql`run.id as run_id, run.task_id, run.agent_id, run.instance_id, run.lease_token, run.started_at as run_started_at,
     run.ended_at as run_ended_at, run.outcome as run_outcome, task.run_id as current_run, task.status, task.template, task.label, task.flow_id, task.session_key,
     task.notify_policy, task.generation, task.attempt, task.max_attempts, task.retry, task.cancel_requested_at, task.created_at,
-    task.started_at, task.stream_id, task.priority`;
+    task.started_at, task.stream_id, task.priority, task.run_at, task.expires_at, task.on_lost, task.postponed, task.postponed_ms, task.unstarted_losses`;
 
 export const runsById = hot<{ rows: unknown[][] }, HeldRun>(
   'run.by_id',

@@ -2,6 +2,10 @@
 export const ERROR_CLASSES = ['transient', 'rate_limited', 'permanent'] as const;
 export type ErrorClass = (typeof ERROR_CLASSES)[number];
 
+/** What an expired lease may do: run again, wait for a person, or end as lost. */
+export const ON_LOST = ['retry', 'ask', 'fail'] as const;
+export type OnLost = (typeof ON_LOST)[number];
+
 /** A checked argument value. */
 export type ArgValue = string | number | boolean;
 

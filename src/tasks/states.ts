@@ -80,6 +80,13 @@ export const DELIVERY_STATES = [
 ] as const;
 export type DeliveryStatus = (typeof DELIVERY_STATES)[number];
 
+/**
+ * Dead letters: `dead` waits for a decision, `replayed` was started again by a person, `recovered` is that and has succeeded since,
+ * `discarded` was put away.
+ */
+export const LETTER_STATES = ['dead', 'replayed', 'recovered', 'discarded'] as const;
+export type LetterState = (typeof LETTER_STATES)[number];
+
 export const PRIORITIES = ['high', 'normal', 'low'] as const;
 export type Priority = (typeof PRIORITIES)[number];
 export const priorityNumber = (priority: Priority): number => PRIORITIES.indexOf(priority);

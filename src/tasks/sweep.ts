@@ -1,6 +1,6 @@
 import type { Tx } from '../store/tx.ts';
 import { headsOf, settle } from './cancel.ts';
-import { decide, type RunEnd } from './decide.ts';
+import { decide, factsOf, type RunEnd } from './decide.ts';
 import { expiredTasks, insertEvents } from './queries.ts';
 import {
   graceLeases,
@@ -10,7 +10,7 @@ import {
   runsPastDeadline,
   runsToCancel,
 } from './run-queries.ts';
-import type { Emit, RetryPolicy, TaskEvent } from './task.ts';
+import type { Emit, TaskEvent } from './task.ts';
 import { endHeldRuns, NO_RESULT, type RunResult } from './transition.ts';
 
 /** One sweep handles at most this many of each kind, so that a flood does not hold the store; the next sweep follows at once. */
@@ -42,14 +42,13 @@ export async function sweep(
   const late = patient ? [] : await tx.all(runsToCancel, { before: tx.now - cancelGraceMs, limit: BATCH });
   const cancelled = await endRuns(tx, late, 'cancelled', emit);
   const old = await tx.all(expiredTasks, { now: tx.now, limit: BATCH });
-  const heads = await headsOf(tx, old);
-  await settle(
-    tx,
-    [...heads.values()],
-    { to: 'failed', reason: 'expired', error: 'nobody took it before its time to live was over' },
-    emit,
-  );
-  return { lost, timedOut, cancelled, expired: heads.size };
+  const heads = [...(await headsOf(tx, old)).values()];
+  for (const [error, expired] of [
+    ['nobody took it before its time to live was over', heads.filter(({ attempt }) => attempt === 0)],
+    ['it was not done before its time to live was over', heads.filter(({ attempt }) => attempt > 0)],
+  ] as const)
+    await settle(tx, expired, { to: 'failed', reason: 'expired', error }, emit);
+  return { lost, timedOut, cancelled, expired: heads.length };
 }
 
 /** A newer instance of the agent is there: what its predecessors held is re-queued at once. */
@@ -92,12 +91,7 @@ async function endRuns(
   const end: RunEnd = { outcome };
   const endings = runs.map((run) => ({
     run,
-    decision: decide(end, {
-      attempt: run.attempt,
-      maxAttempts: run.max_attempts,
-      retry: run.retry === null ? null : (JSON.parse(run.retry) as RetryPolicy),
-      cancelRequested: run.cancel_requested_at !== null,
-    }),
+    decision: decide(end, factsOf(run, run.attempt, false, tx.now)),
     result: RESULTS[outcome],
     started: false,
   }));

@@ -1,10 +1,13 @@
 import type { BackoffPolicy } from '../backoff.ts';
-import type { ArgValue, ErrorClass } from './run-words.ts';
+import type { RetryRules } from './classify.ts';
+import type { ArgValue, ErrorClass, OnLost } from './run-words.ts';
 import type { DeliveryStatus, FinalState, NotifyPolicy, Priority, TaskSource, TaskState } from './states.ts';
 
 /** How a task is tried again; `max` counts all executions. */
 export interface RetryPolicy extends BackoffPolicy {
   max: number;
+  /** What failures mean, where it differs from the general rules; exit codes are judged by the agent. Absent: no rules. */
+  on?: Pick<RetryRules, 'http' | 'error'>;
 }
 
 export const DEFAULT_RETRY: RetryPolicy = { max: 3, baseMs: 1_000, factor: 2, capMs: 300_000, jitter: 0.5 };
@@ -40,6 +43,8 @@ export interface NewTask {
   timeoutMs: number;
   /** Null: `DEFAULT_RETRY`. */
   retry: RetryPolicy | null;
+  /** What a lost lease may do; absent: retry. */
+  onLost?: OnLost;
 }
 
 export type CreateAnswer =
@@ -51,7 +56,7 @@ export type TaskEvent =
   | ({ type: 'task.queued'; streamId: number; priority: number; runAt: number } & TaskRef)
   | ({ type: 'task.state'; from: TaskState; to: TaskState; reason: string | null } & TaskRef)
   | ({ type: 'task.progress'; percent: number | null; message: string | null } & TaskRef)
-  | ({ type: 'task.blocked'; summary: string; question: boolean } & TaskRef)
+  | ({ type: 'task.blocked'; summary: string; question: boolean; reason: string | null } & TaskRef)
   | ({ type: 'task.cancel_requested'; runId: number; agentId: string } & TaskRef)
   | ({ type: 'task.reopened' } & TaskRef)
   | ({ type: 'task.ended'; state: FinalState; end: TaskEnd } & TaskRef);

@@ -1,6 +1,7 @@
 import type { Tx } from '../store/tx.ts';
 import type { Decision } from './decide.ts';
 import { applyTransitions } from './queries.ts';
+import { addSetbacks } from './retry-queries.ts';
 import { endRuns, type HeldRun } from './run-queries.ts';
 import type { ErrorClass } from './run-words.ts';
 import { type FinalState, isFinal, type NotifyPolicy, type TaskState } from './states.ts';
@@ -52,6 +53,8 @@ export async function endHeldRuns(tx: Tx, endings: readonly RunEnding[], emit: E
   const won = applied.length === endings.length ? null : new Set(applied.map((row) => row.id));
   const effective = won ? endings.filter(({ run }) => won.has(run.task_id)) : endings;
   await tx.run(endRuns, { rows: effective.map((ending) => runRow(ending, tx.now)), now: tx.now });
+  const setbacks = effective.flatMap(setbackRow);
+  if (setbacks.length > 0) await tx.run(addSetbacks, { rows: setbacks });
   emit(
     tx,
     effective.flatMap((ending) => eventsOf(ending, tx.now)),
@@ -74,7 +77,7 @@ function transitionRow({ run, decision, result, started }: RunEnding, now: numbe
     run.run_id,
     decision.to,
     null,
-    decision.to === 'queued' ? now + decision.delayMs : null,
+    decision.to === 'queued' ? queuedAt(run, decision, now) : null,
     attemptsAfter(run, started, decision.refund),
     run.generation,
     run.cancel_requested_at,
@@ -89,6 +92,16 @@ function transitionRow({ run, decision, result, started }: RunEnding, now: numbe
     ended ? now + RETENTION_MS : null,
     ended ? (silent ? 'not_applicable' : 'session_queued') : null,
   ];
+}
+
+/** A task that goes on at once keeps its place among those that have waited as long as it has. */
+function queuedAt(run: HeldRun, { delayMs }: Decision, now: number): number {
+  return delayMs === 0 ? Math.min(run.run_at, now) : now + delayMs;
+}
+
+function setbackRow({ run, decision: { setback, delayMs } }: RunEnding): unknown[][] {
+  if (setback === null) return [];
+  return [setback === 'postponed' ? [run.task_id, 1, delayMs, 0] : [run.task_id, 0, 0, 1]];
 }
 
 function runRow({ run, decision, result, started }: RunEnding, now: number): unknown[] {
@@ -120,7 +133,7 @@ function eventsOf({ run, decision, result, started }: RunEnding, now: number): T
       type: 'task.queued',
       streamId: run.stream_id,
       priority: run.priority,
-      runAt: now + decision.delayMs,
+      runAt: queuedAt(run, decision, now),
       ...ref,
     });
   if (decision.to === 'waiting') {
@@ -128,6 +141,7 @@ function eventsOf({ run, decision, result, started }: RunEnding, now: number): T
       type: 'task.blocked',
       summary: result.question?.prompt ?? result.summary ?? '',
       question: result.question !== null,
+      reason: decision.reason,
       ...ref,
     });
   }

@@ -14,6 +14,8 @@ export interface Figures {
   readonly inboxNew: number;
   /** When the oldest of each was due, epoch milliseconds; null where nothing waits. */
   readonly oldest: { readonly task: number | null; readonly outbox: number | null; readonly inbox: number | null };
+  /** Of the breakers of loaded templates, by name: 0 closed, 1 half-open, 2 open. */
+  readonly breakers: ReadonlyMap<string, number>;
   readonly agents: { readonly online: number; readonly offline: number };
   /** Agents that wait for work. */
   readonly parkedPulls: number;
@@ -48,6 +50,7 @@ export function createMetrics(version: string, labels: MetricLabels): Metrics {
     messageSeries(registry, labels),
     peerSeries(registry),
     storeSeries(registry),
+    breakerSeries(registry),
   ];
   return {
     contentType: registry.contentType,
@@ -126,6 +129,20 @@ function storeSeries(registry: Registry): Series {
     setTo(units, store.units);
     setTo(rollbacks, store.rollbacks);
     wal.set(store.walBytes);
+  };
+}
+
+function breakerSeries(registry: Registry): Series {
+  const state = gauge(
+    registry,
+    'errand_breaker_state',
+    'Circuit breakers of loaded templates: 0 closed, 1 half-open, 2 open.',
+    ['name'],
+  );
+  return ({ breakers }) => {
+    // A breaker that no template names any more has no series.
+    state.reset();
+    for (const [name, value] of breakers) state.set({ name }, value);
   };
 }
 

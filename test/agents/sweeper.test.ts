@@ -1,6 +1,7 @@
-import { afterEach, beforeEach, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Sweeper } from '../../src/agents/sweeper.ts';
 import { silentLog } from '../../src/log.ts';
+import { pulseRuns } from '../../src/tasks/heartbeat.ts';
 import { Core, GRACE_MS, LEASE_MS } from '../support/core.ts';
 import { until } from '../support/until.ts';
 
@@ -140,4 +141,59 @@ it('the service sweeps by itself, outlives failures of the store, and stops', as
   const after = sweeps;
   await core.store.transact('test.settle', async () => null);
   expect(sweeps).toBe(after + 1); // this transaction alone
+});
+
+describe('two sweepers over one store', () => {
+  const both = (sweepers: readonly Sweeper[]) => Promise.all(sweepers.map((sweeper) => sweeper.sweepOnce()));
+
+  it('do each thing once: lost, timed out, cancelled, expired', async () => {
+    const sweepers = [core.sweeper(), core.sweeper()];
+    await both(sweepers);
+    const once = { retry: { max: 1, baseMs: 1, factor: 1, capMs: 1, jitter: 0 } };
+    const [lost, late, called] = [
+      await core.create(once),
+      await core.create({ ...once, timeoutMs: 1 }),
+      await core.create(),
+    ];
+    const grants = [await core.run(), await core.run(), await core.run()];
+    const old = await core.create({ pool: 'nobody', ttlMs: GRACE_MS });
+    await core.cancel(called);
+    for (let passed = 0; passed < LEASE_MS; passed += 1_000) {
+      core.pass(1_000);
+      // Two are heard of, and one of them runs past its limit.
+      const heard = [grants[1]!, grants[2]!].map(({ runId, leaseToken }) => ({
+        agentId: 'a1',
+        runId,
+        leaseToken,
+        leaseMs: 10 * LEASE_MS,
+      }));
+      if (passed === 0) await core.store.write(pulseRuns, heard);
+      await both(sweepers);
+    }
+    await core.store.transact('test.deadline', (tx) =>
+      tx.exec(tx.dialect.build.updateTable('run').set({ deadline_at: tx.now }).where('id', '=', grants[1]!.runId)),
+    );
+    await both(sweepers);
+    const ends = await Promise.all([lost, late, called, old].map((id) => core.task(id)));
+    expect(ends.map(({ status }) => status)).toEqual(['lost', 'timed_out', 'cancelled', 'failed']);
+    for (const id of [lost, late, called, old]) expect(core.endings(id)).toHaveLength(1);
+  });
+
+  it.each(['start', 'jump'])('after a %s neither ends a lease within one lease time', async (what) => {
+    const sweepers = [core.sweeper(), core.sweeper()];
+    if (what === 'jump') await both(sweepers);
+    const id = await core.create();
+    await core.run();
+    core.clock.advance(3_600_000);
+    await both(sweepers);
+    for (let passed = 0; passed < LEASE_MS - 1_000; passed += 1_000) {
+      core.pass(1_000);
+      await both(sweepers);
+    }
+    expect((await core.task(id)).status).toBe('running');
+    core.pass(1_000);
+    await both(sweepers);
+    expect((await core.task(id)).status).toBe('queued');
+    expect((await core.runs(id)).filter(({ outcome }) => outcome === 'lost')).toHaveLength(1);
+  });
 });

@@ -117,9 +117,19 @@ describe('docs/cli.md', () => {
       async () => (await gateway.api<{ messages: { id: string }[] }>('GET', '/api/outbox?state=sent')).body.messages[0],
       'a message',
     );
+    words.set('DEAD', await deadTask());
     await fillIn();
   });
   afterAll(() => gateway?.stop());
+
+  /** One that no agent is there for. */
+  async function deadTask(): Promise<string> {
+    const task = { template: 'hello', pool: 'nowhere', ttl: 1 };
+    const { taskId } = (await gateway.api<{ taskId: string }>('POST', '/api/tasks', task)).body;
+    const isDead = async () => (await gateway.api('GET', `/api/dead-letters/${taskId}`)).status === 200;
+    await until(isDead, 'a dead letter');
+    return taskId;
+  }
 
   async function fillIn(): Promise<void> {
     const { store } = gateway.gateway.rooms;

@@ -55,6 +55,7 @@ describe('every command', () => {
     ['/logs', /Which errand\? \/logs <id>/, /请注明任务编号/],
     ['/retry', /Which errand\? \/retry <id>/, /请注明任务编号/],
     ['/task zzzz', /no errand zzzz in this conversation/, /没有编号为 zzzz 的任务/],
+    ['/dead', /^No errand has failed for good\.$/, /^没有最终失败的任务。$/],
     ['/pair', /not allowed to use \/pair/, /没有权限使用 \/pair/],
     ['/staus', /I do not know \/staus\. Did you mean \/status\?/, /没有 \/staus 这个命令。您是不是要找 \/status/],
     ['/cancel <id>', /^Cancelled before it started: Hello \(Ada\)\.$/, /^已在开始前取消：问候 \(Ada\)。$/],

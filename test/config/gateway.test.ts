@@ -35,6 +35,7 @@ it('without any variable the gateway is a local one, with the times of the docum
     heartbeatMs: 10_000,
     offlineMs: 90_000,
     cancelGraceMs: 30_000,
+    retentionMs: 7 * 86_400_000,
     logLevel: 'info',
     telegram: undefined,
     wecom: undefined,

@@ -1,3 +1,4 @@
+import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { ArgumentError } from '../../src/flows/args.ts';
 import { shellSpec, toNewTask } from '../../src/flows/spec.ts';
@@ -69,6 +70,7 @@ timeout: 2m
 ttl: 1h
 notify: silent
 retry: { max: 7 }
+onLost: fail
 idempotencyKey: "checkin:{{hash guest}}:{{room}}:{{day}}"
 `);
 
@@ -95,6 +97,7 @@ idempotencyKey: "checkin:{{hash guest}}:{{room}}:{{day}}"
       ttlMs: 3_600_000,
       timeoutMs: 120_000,
       retry: { max: 7, baseMs: 1_000, factor: 2, capMs: 300_000, jitter: 0.5 },
+      onLost: 'fail',
     });
   });
 
@@ -120,6 +123,11 @@ idempotencyKey: "checkin:{{hash guest}}:{{room}}:{{day}}"
   test('has no key where the template has none, and no policy of its own where it has the default one', () => {
     const task = toNewTask(template('command: [tool]\n'), {}, { source: 'cron' });
     expect([task.idempotencyKey, task.retry, task.notifyPolicy, task.sessionKey]).toEqual([null, null, null, null]);
+    const ruled = template('command: [tool]\nretry: { on: { http: { 404: transient } } }\n');
+    expect(toNewTask(ruled, {}, { source: 'cron' }).retry).toMatchObject({
+      max: 3,
+      on: { http: { 404: 'transient' }, error: {} },
+    });
   });
 
   test('a key too long for an index is replaced by its digest, different for different keys', () => {
@@ -128,6 +136,22 @@ idempotencyKey: "checkin:{{hash guest}}:{{room}}:{{day}}"
     expect(key('x'.repeat(498))).toBe(`k:${'x'.repeat(498)}`);
     expect(key('x'.repeat(499))).toMatch(/^sha256:[0-9a-f]{64}$/);
     expect(key('x'.repeat(499))).not.toBe(key(`y${'x'.repeat(498)}`));
+  });
+
+  test('a value that looks like two parts of a key stays one', () => {
+    const two = template('command: [tool]\nargs: { x: {}, y: {} }\nidempotencyKey: "room:{{x}}:{{y}}:{{hash x}}"\n');
+    const key = (x: string, y: string) => toNewTask(two, { x, y }, { source: 'api' }).idempotencyKey;
+    expect(key('1:2', '3%')).toBe(`room:1%3A2:3%25:${sha256('1:2').slice(0, 16)}`);
+    const plain = template('command: [tool]\nargs: { x: {}, y: {} }\nidempotencyKey: "k:{{x}}:{{y}}"\n');
+    const keyed = (args: Record<string, string>) => toNewTask(plain, args, { source: 'api' }).idempotencyKey;
+    const part = fc.stringMatching(/^[ab:%3A25]{0,8}$/);
+    fc.assert(
+      fc.property(part, part, part, part, (x, y, x2, y2) => {
+        expect(keyed({ x, y }) === keyed({ x: x2, y: y2 })).toBe(x === x2 && y === y2);
+      }),
+      { numRuns: 2_000 },
+    );
+    expect(keyed({ x: 'a:b', y: 'c' })).not.toBe(keyed({ x: 'a', y: 'b:c' }));
   });
 
   test('an argument without a value is empty in the key', () => {

@@ -42,7 +42,9 @@ describe('a good file', () => {
       ttlMs: null,
       outputBytes: 1_048_576,
       retry: { max: 3, baseMs: 1_000, factor: 2, capMs: 300_000, jitter: 0.5 },
+      onLost: 'retry',
       exitClasses: {},
+      breaker: null,
       idempotencyKey: null,
       notify: null,
       roles: [],
@@ -60,7 +62,14 @@ timeout: 90s
 grace: 1m
 ttl: 1d
 limits: { output: 64KiB }
-retry: { max: 5, base: 2s, factor: 3, cap: 1m, jitter: 0, on: { exit: { 2: permanent, 75: rate_limited } } }
+retry:
+  { max: 5, base: 2s, factor: 3, cap: 1m, jitter: 0, on: {
+    exit: { 2: permanent, 75: rate_limited }, http: { 404: transient, 5xx: permanent }, error: { ENOTFOUND: transient } } }
+onLost: ask
+lane: printers
+rate: { per: 1m, max: 30 }
+concurrency: 5
+serialKey: "till"
 notify: silent
 roles: [operator, admin]
 `);
@@ -74,7 +83,18 @@ roles: [operator, admin]
       graceMs: 60_000,
       ttlMs: 86_400_000,
       outputBytes: 65_536,
-      retry: { max: 5, baseMs: 2_000, factor: 3, capMs: 60_000, jitter: 0 },
+      retry: {
+        max: 5,
+        baseMs: 2_000,
+        factor: 3,
+        capMs: 60_000,
+        jitter: 0,
+        on: { http: { 404: 'transient', '5xx': 'permanent' }, error: { ENOTFOUND: 'transient' } },
+      },
+      onLost: 'ask',
+      lane: 'printers',
+      limits: { concurrency: 5, rate: { perMs: 60_000, max: 30 } },
+      serialKey: 'till',
       exitClasses: { 2: 'permanent', 75: 'rate_limited' },
       notify: 'silent',
       roles: ['operator', 'admin'],
@@ -251,6 +271,25 @@ describe('a bad file names line, column and what is right', () => {
       ],
     ],
     [
+      'statuses that are no failures',
+      `${MINIMAL}retry: { on: { http: { 200: transient, 6xx: transient, 429: rate_limited } } }\n`,
+      [
+        '3:24: retry.on.http.200: must be the HTTP status of a failure, 300 to 599, or 3xx, 4xx, 5xx',
+        '3:40: retry.on.http.6xx: must be the HTTP status of a failure, 300 to 599, or 3xx, 4xx, 5xx',
+      ],
+    ],
+    [
+      'names that no error has',
+      `${MINIMAL}retry:\n  on:\n    error:\n      "a b": transient\n      ECONNRESET: maybe\n`,
+      ['7:19: retry.on.error.ECONNRESET: must be one of transient, rate_limited, permanent'],
+    ],
+    [
+      'names that no error can have',
+      `${MINIMAL}retry:\n  on:\n    error:\n      ECONNRESET: transient\n      "a b": transient\n`,
+      ['7:7: retry.on.error.a b: must be the name of an error such as ECONNRESET'],
+    ],
+    ['what a lost lease may not do', `${MINIMAL}onLost: hope\n`, ['3:9: onLost: must be one of retry, ask, fail']],
+    [
       'an unknown place in the key',
       `${MINIMAL}idempotencyKey: "a:{{hash gust}}:{{now()}}"\n`,
       ['3:17: idempotencyKey: has {{now()}}, which is no place for an argument; write {{name}}'],
@@ -272,21 +311,12 @@ describe('a bad file names line, column and what is right', () => {
 
 describe('what a later version brings is refused, never ignored', () => {
   test.each([
-    'lane: cron',
-    'lane: printers',
-    'rate: { per: 1m, max: 30 }',
-    'concurrency: 5',
-    'serialKey: "x"',
-    'onLost: ask',
-    'onLost: fail',
-    'breaker: { name: psb }',
     'approval: { required: true }',
     'hook: { secret: X }',
     'runtime: http',
     'runtime: acp',
     'shell: true',
     'turn: foreground',
-    'retry: { on: { http: { 429: rate_limited } } }',
     'limits: { memory: 512MiB }',
     'limits: { cpu: 1 }',
   ])('%s', (line) => {

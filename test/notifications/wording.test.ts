@@ -57,10 +57,24 @@ describe('the final message', () => {
     expect(finalText(zh, 'timed_out', end({ attempt: 2 }))).toContain('已尝试 2 次');
   });
 
+  it('says why the engine has lost its patience, before what the last run said', () => {
+    const limited = end({ reason: 'rate_limited_too_long', error: 'HTTP 429' });
+    expect(finalText(en, 'failed', limited)).toContain('asked again and again to come back later (HTTP 429)');
+    expect(finalText(zh, 'failed', limited)).toContain('对方一再要求稍后再试（HTTP 429）');
+    const killer = end({ reason: 'never_started', error: 'the agent stopped answering', attempt: 0 });
+    expect(finalText(en, 'lost', killer)).toContain('was lost: machine after machine stopped answering');
+    expect(finalText(zh, 'lost', killer)).toContain('每台领取它的机器');
+  });
+
   it('offers no log of what never ran', () => {
     expect(finalText(en, 'cancelled', end({ attempt: 0, reason: 'cancel_requested' }))).toBe(
       '🚫 Hello was cancelled\n/retry k7q2',
     );
+    const behindBreaker = end({ attempt: 0, reason: 'breaker_open', error: 'the breaker psb is open: …' });
+    expect(finalText(en, 'failed', behindBreaker)).toBe(
+      '❌ Hello failed: the service it needs is not available right now\n/retry k7q2',
+    );
+    expect(finalText(zh, 'failed', behindBreaker)).toContain('所需的服务目前不可用');
     expect(finalText(en, 'failed', end({ attempt: 0, reason: 'expired' }))).toContain('waited too long');
   });
 
@@ -93,6 +107,10 @@ describe('the other messages', () => {
     );
     expect(blockedText(zh, '要继续吗', true)).toContain('问候 有个问题：要继续吗');
     expect(blockedText(en, '', false)).toContain('please have a look');
+    expect(blockedText(en, '', false, 'lost_ask')).toMatch(
+      /nobody knows how far it came\n\/retry k7q2 to run it again/,
+    );
+    expect(blockedText(en, 'the quota is used up', false, 'blocked')).toContain('needs you: the quota is used up');
   });
 
   it('tell real changes and keep silent about leases and what other messages tell', () => {

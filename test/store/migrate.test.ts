@@ -45,7 +45,7 @@ const SECOND: Migration = {
 };
 const FAULT = 'this is no sql';
 
-it('a failing statement at any place of any migration leaves nothing of its step, and the next start completes', async () => {
+it('A45: a failing statement at any place of any migration leaves nothing of its step, and the next start completes', async () => {
   for (const [index, migration] of [...MIGRATIONS, SECOND].entries()) {
     const before = [...MIGRATIONS, SECOND].slice(0, index);
     for (let place = 0; place <= migration.statements.length; place += 1) {
@@ -63,45 +63,44 @@ it('a failing statement at any place of any migration leaves nothing of its step
   }
 });
 
-it('kill -9 between any two statements leaves no half step, and the next start completes', async () => {
+it('A45: kill -9 between any two statements leaves no half step, and the next start completes', async () => {
   const script = join(folder, 'migrating.mjs');
   const module = join(await compiledSrc(), 'store', 'migrate.js');
-  const last = MIGRATIONS.at(-1)!.statements.length;
   await writeFile(
     script,
     `
     import { createRequire } from 'node:module';
     import { migrate, MIGRATIONS } from ${JSON.stringify(module)};
     const Database = createRequire(${JSON.stringify(module)})('better-sqlite3');
-    const [path, second, at] = [process.argv[2], JSON.parse(process.argv[3]), Number(process.argv[4])];
+    const [path, second, victim, place] = [process.argv[2], JSON.parse(process.argv[3]), Number(process.argv[4]), Number(process.argv[5])];
     const connection = new Database(path);
     // Dies in the middle of the transaction, as the machine might.
     connection.function('die', () => process.kill(process.pid, 'SIGKILL'));
     const steps = [...MIGRATIONS, second];
-    const victim = at > ${last} ? steps.length - 1 : steps.length - 2;
-    const place = at > ${last} ? at - ${last} - 1 : at;
     migrate(connection, steps.map((step, n) => n === victim ? { ...step, statements: step.statements.toSpliced(place, 0, 'select die()') } : step));
   `,
   );
-  const die = async (at: number) => {
-    const child = fork(script, [path, JSON.stringify(SECOND), String(at)]);
+  const all = [...MIGRATIONS, SECOND];
+  const die = async (victim: number, place: number) => {
+    const child = fork(script, [path, JSON.stringify(SECOND), String(victim), String(place)]);
     const [code, signal] = (await once(child, 'exit')) as [number | null, string | null];
     expect([code, signal]).toEqual([null, 'SIGKILL']);
   };
-  // First, in the middle and last of the initial schema; every place of the small step.
+  // First, in the middle and last of the initial schema; the middle of every later step; every place of the small one.
+  const last = MIGRATIONS[0]!.statements.length;
   const places = [
-    0,
-    Math.floor(last / 2),
-    last,
-    ...SECOND.statements.map((_, n) => last + 1 + n),
-    last + 1 + SECOND.statements.length,
-  ];
-  for (const at of places) {
+    [0, 0],
+    [0, Math.floor(last / 2)],
+    [0, last],
+    ...MIGRATIONS.slice(1).map(({ statements }, n) => [n + 1, Math.ceil(statements.length / 2)]),
+    ...[...SECOND.statements, ''].map((_, place) => [MIGRATIONS.length, place]),
+  ] as [number, number][];
+  for (const [victim, place] of places) {
     await rm(path, { force: true });
-    await die(at);
-    expect(versions()).toEqual(at > last ? [1] : []);
-    withConnection((connection) => migrate(connection, [...MIGRATIONS, SECOND]));
-    expect(versions()).toEqual([1, 2]);
+    await die(victim, place);
+    expect(versions()).toEqual(all.slice(0, victim).map(({ version }) => version));
+    withConnection((connection) => migrate(connection, all));
+    expect(versions()).toEqual(all.map(({ version }) => version));
     expect(
       withConnection((connection) => connection.prepare("select value from meta where key = 'second'").pluck().all()),
     ).toEqual(['done']);
@@ -122,7 +121,10 @@ it('a newer schema is refused by name and left alone, and the lock is free again
   const before = schema();
   for (let n = 0; n < 2; n += 1) {
     expect(() => openSqlite({ path })).toThrow(
-      expect.objectContaining({ code: 'invalid_config', message: expect.stringMatching(/version 2.*upgrade Errand/) }),
+      expect.objectContaining({
+        code: 'invalid_config',
+        message: expect.stringMatching(new RegExp(`version ${SECOND.version}.*upgrade Errand`)),
+      }),
     );
   }
   expect(schema()).toEqual(before);

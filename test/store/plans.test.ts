@@ -23,6 +23,10 @@ const ALLOWED: Readonly<Record<string, { steps: readonly string[]; why: string }
     why: 'the recursive expression; one row per stream that has queued tasks',
   },
   'gate.all': { steps: ['SCAN gate'], why: 'what people have limited or paused: few' },
+  'audit.queued': {
+    steps: ['SCAN first', 'SCAN band', 'SCAN band'],
+    why: 'the recursive expression; one row per queue and priority that has waiting tasks',
+  },
   'http.said': {
     steps: ['USE TEMP B-TREE FOR ORDER BY', 'USE TEMP B-TREE FOR ORDER BY'],
     why: 'sorts what was written because of one message',

@@ -20,11 +20,12 @@ import type { Tx } from '../../src/store/tx.ts';
 import { type CancelAnswer, cancelTasksVerb } from '../../src/tasks/cancel.ts';
 import { type Claim, type Grant, TaskLine } from '../../src/tasks/claim.ts';
 import { createTasksVerb } from '../../src/tasks/create.ts';
-import type { TemplateLimits } from '../../src/tasks/gates.ts';
+import { buryDead } from '../../src/tasks/dead-letters.ts';
+import type { GateSources } from '../../src/tasks/gates.ts';
 import { type ReportOutcome, type RunNews, reportRunsVerb } from '../../src/tasks/report.ts';
 import { type RetryAnswer, retryTasksVerb } from '../../src/tasks/retry.ts';
 import { type SweepCounts, sweep } from '../../src/tasks/sweep.ts';
-import type { CreateAnswer, NewTask, TaskEvent } from '../../src/tasks/task.ts';
+import type { CreateAnswer, Emit, NewTask, TaskEvent } from '../../src/tasks/task.ts';
 
 export const START = 1_800_000_000_000;
 export const LEASE_MS = 30_000;
@@ -67,7 +68,9 @@ export interface CoreOptions {
   clock?: ManualClock;
   labelSets?: () => Record<string, string>[];
   assignmentOf?: AssignmentOf;
-  limitsOf?: (template: string) => TemplateLimits | undefined;
+  gates?: GateSources;
+  /** One more subscriber of task events, after the flows. */
+  subscriber?: (emit: Emit<TaskEvent>) => (tx: Tx, events: readonly TaskEvent[]) => Promise<void>;
 }
 
 /** Of all cores: an agent goes on counting when the gateway starts again. */
@@ -109,7 +112,7 @@ export class Core {
     this.store = openSqlite({ path: this.path, clock: this.clock });
     const common = { store: this.store, clock: this.clock, log: silentLog, emit: this.emit };
     this.registry = new AgentRegistry({ ...common, offlineMs: OFFLINE_MS });
-    this.line = new TaskLine({ limitsOf: options.limitsOf });
+    this.line = new TaskLine(options.gates);
     this.dispatch = new Dispatch({
       ...common,
       line: this.line,
@@ -127,6 +130,8 @@ export class Core {
       assignmentOf: options.assignmentOf ?? ((grant) => this.#assignment(grant)),
     });
     this.#bus.subscribe(followTasks);
+    if (options.subscriber) this.#bus.subscribe(options.subscriber(this.emit));
+    this.#bus.subscribe(buryDead);
     this.#bus.subscribe(async (tx, events) => tx.afterCommit(() => void this.events.push(...events)));
     this.#bus.subscribe((tx, events) => this.gateway.onTaskEvents(tx, events));
     this.#bus.subscribe((tx, events) => this.dispatch.onTaskEvents(tx, events));

@@ -23,6 +23,7 @@ import type { Store } from '../../src/store/store.ts';
 import type { FollowupTable, InboxTable, OutboxTable, TaskTable } from '../../src/store/tables.ts';
 import type { Tx } from '../../src/store/tx.ts';
 import { type Grant, TaskLine } from '../../src/tasks/claim.ts';
+import { buryDead } from '../../src/tasks/dead-letters.ts';
 import { type RunNews, reportRunsVerb } from '../../src/tasks/report.ts';
 import type { TaskEvent } from '../../src/tasks/task.ts';
 import { until } from './until.ts';
@@ -220,6 +221,7 @@ export class Rooms {
     const titleOf = (template: string, inLang: Lang) => templates.get(template)?.title[inLang];
     const notifier = createNotifier({ outbox, ids: store.ids, titleOf, lang });
     tasks.subscribe(followTasks);
+    tasks.subscribe(buryDead);
     tasks.subscribe(async (tx, events) => {
       tx.afterCommit(() => void this.taskEvents.push(...events));
       await notifier.onTaskEvents(tx, events);

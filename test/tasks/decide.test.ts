@@ -1,7 +1,14 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { type Decision, decide, type RunEnd, type TaskFacts } from '../../src/tasks/decide.ts';
-import { ERROR_CLASSES } from '../../src/tasks/run-words.ts';
+import {
+  type Decision,
+  decide,
+  MAX_UNSTARTED_LOSSES,
+  POSTPONE_LIMITS,
+  type RunEnd,
+  type TaskFacts,
+} from '../../src/tasks/decide.ts';
+import { ERROR_CLASSES, ON_LOST } from '../../src/tasks/run-words.ts';
 import {
   allows,
   defaultNotifyPolicy,
@@ -19,6 +26,12 @@ const facts = (more: Partial<TaskFacts> = {}): TaskFacts => ({
   maxAttempts: 3,
   retry: null,
   cancelRequested: false,
+  onLost: 'retry',
+  started: true,
+  unstartedLosses: 0,
+  postponed: 0,
+  postponedMs: 0,
+  ttlLeftMs: null,
   ...more,
 });
 const failure = (errorClass: (typeof ERROR_CLASSES)[number], retryAfterMs: number | null = null): RunEnd => ({
@@ -59,6 +72,12 @@ const anyFacts = fc.record({
   maxAttempts: fc.integer({ min: 1, max: 10 }),
   retry: fc.constant(null),
   cancelRequested: fc.boolean(),
+  onLost: fc.constantFrom(...ON_LOST),
+  started: fc.boolean(),
+  unstartedLosses: fc.nat(12),
+  postponed: fc.nat(1_100),
+  postponedMs: fc.nat(2 * 86_400_000),
+  ttlLeftMs: fc.option(fc.integer({ min: -1_000, max: 86_400_000 })),
 });
 
 describe('whatever happens', () => {
@@ -139,6 +158,69 @@ it('A17: a rate limit waits for its time and spends no execution, at the limit t
   });
   // Never a hot loop, whatever the program says.
   expect(decide(failure('rate_limited', 0), facts(), middle).delayMs).toBe(1_000);
+});
+
+describe('what uses up no execution is counted, and bounded', () => {
+  const limited = (more: Partial<TaskFacts>, retryAfterMs: number | null = 60_000) =>
+    decide(failure('rate_limited', retryAfterMs), facts(more), middle);
+
+  it('rate limits: so often', () => {
+    expect(limited({ postponed: POSTPONE_LIMITS.count - 1 })).toMatchObject({ to: 'queued', setback: 'postponed' });
+    expect(limited({ postponed: POSTPONE_LIMITS.count })).toMatchObject({
+      to: 'failed',
+      reason: 'rate_limited_too_long',
+      setback: null,
+    });
+  });
+
+  it('rate limits: for so long in sum', () => {
+    const { totalMs } = POSTPONE_LIMITS;
+    expect(limited({ postponedMs: totalMs - 60_000 }).to).toBe('queued');
+    expect(limited({ postponedMs: totalMs - 59_999 })).toMatchObject({ to: 'failed', reason: 'rate_limited_too_long' });
+    expect(limited({ postponedMs: totalMs - 29_999 }, null).to).toBe('failed');
+    expect(limited({}, totalMs).to).toBe('queued');
+  });
+
+  it('rate limits: not to the end of the time to live or beyond', () => {
+    expect(limited({ ttlLeftMs: 60_001 }).to).toBe('queued');
+    for (const ttlLeftMs of [60_000, 0, -5])
+      expect(limited({ ttlLeftMs })).toMatchObject({ to: 'failed', reason: 'rate_limited_too_long' });
+  });
+
+  it('leases that are lost before a program is said to run', () => {
+    const lost = (more: Partial<TaskFacts>) =>
+      decide({ outcome: 'lost' }, facts({ attempt: 0, started: false, ...more }));
+    const last = MAX_UNSTARTED_LOSSES - 1;
+    expect(lost({ unstartedLosses: last - 1 })).toMatchObject({ to: 'queued', delayMs: 0, setback: 'unstarted_loss' });
+    expect(lost({ unstartedLosses: last })).toMatchObject({ to: 'lost', reason: 'never_started', delayMs: 0 });
+    // One that had started is an execution, and counted as that.
+    expect(lost({ unstartedLosses: last, started: true, attempt: 1 })).toMatchObject({ to: 'queued', setback: null });
+  });
+});
+
+describe('onLost', () => {
+  it.each([true, false])('ask waits for a person, whether its start was reported or not (%s)', (started) => {
+    for (const attempt of [0, 1, 3])
+      expect(decide({ outcome: 'lost' }, facts({ onLost: 'ask', started, attempt }))).toMatchObject({
+        to: 'waiting',
+        reason: 'lost_ask',
+        delayMs: 0,
+      });
+  });
+
+  it.each([true, false])('fail is lost at once, whether its start was reported or not (%s)', (started) => {
+    expect(decide({ outcome: 'lost' }, facts({ onLost: 'fail', started, attempt: 0 }))).toMatchObject({
+      to: 'lost',
+      reason: 'lost_not_retried',
+    });
+  });
+
+  it.each(ON_LOST)('%s: a cancel comes before it, and only a lost lease is meant', (onLost) => {
+    expect(decide({ outcome: 'lost' }, facts({ onLost, cancelRequested: true }))).toMatchObject({ to: 'cancelled' });
+    expect(decide(failure('transient'), facts({ onLost })).to).toBe('queued');
+    expect(decide({ outcome: 'timed_out' }, facts({ onLost })).to).toBe('queued');
+    expect(decide({ outcome: 'released' }, facts({ onLost })).to).toBe('queued');
+  });
 });
 
 it('a permanent failure is final at once; a hand-back costs nothing; a lost agent says nothing against the work', () => {

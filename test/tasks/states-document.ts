@@ -21,10 +21,10 @@ const TASK_WORDS: Record<TaskState, string> = {
   paused: 'Set aside by a person: no agent takes it until it is resumed.',
   succeeded: 'Its program ended well.',
   failed:
-    'It will not be tried again: a permanent error, all executions used up, its template gone, or its time to live over (reason `expired`).',
+    'It will not be tried again: a permanent error, all executions used up, rate limits without end, its template gone, or its time to live over (reason `expired`).',
   timed_out: 'The last execution that it had reached the time limit.',
   cancelled: 'A person or its own agent called it off.',
-  lost: 'The last execution that it had stopped answering: the lease ran out and nobody knows how far it came.',
+  lost: 'Its agent stopped answering and it is not to run again: no execution is left, its template says `onLost: fail`, or agent after agent was lost before it started. Nobody knows how far it came.',
 };
 
 const VERB_WORDS: Record<TaskVerb, string> = {
@@ -39,15 +39,15 @@ const VERB_WORDS: Record<TaskVerb, string> = {
   ask: 'The program asks a question (`needs_input`) or needs a person to act (`blocked`). The run ends, the checkpoint is kept.',
   succeed:
     'The agent reports success; also after a cancel was asked for, and the person is told that it came too late.',
-  fail: 'The agent reports a failure. `transient`: again after a growing pause, while executions are left. `rate_limited`: again after the given time, and the execution does not count. `permanent`: failed.',
+  fail: 'The agent reports a failure. `transient`: again after a growing pause, while executions are left. `rate_limited`: again after the given time, and the execution does not count, within bounds. `permanent`: failed.',
   time_out:
     'The agent reports that the time limit was reached, or the server sees it a minute later: again while executions are left.',
   release_lease: 'The agent stops in good order and hands it back: queued at once, and the execution does not count.',
   expire:
-    'The lease ran out, or a newer process of the agent has registered: once per lease. Queued at once while executions are left.',
+    'The lease ran out, or a newer process of the agent has registered: once per lease. What follows is `onLost` of its template: `retry`, queued at once in its old place while executions are left; `ask`, waiting, and the flow is blocked until a person retries or cancels; `fail`, lost.',
   confirm_cancel: 'The agent confirms the cancel, or the server does when the grace is over.',
   give_up:
-    'Its time to live is over before an agent took it: failed, reason `expired`. A retry by a person lifts that limit.',
+    'Its time to live is over before an agent took it: failed, reason `expired`; a retry by a person lifts that limit. Or its circuit breaker is open and its template says `onOpen: fail`: reason `breaker_open`.',
   cancel:
     'A person calls it off where no agent holds it. On an agent the wish is stored and told; the end follows by another verb.',
   pause: 'A person sets it aside.',

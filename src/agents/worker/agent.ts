@@ -7,6 +7,8 @@ import { randomToken } from '../../ids.ts';
 import type { Log } from '../../log.ts';
 import type { Service } from '../../service.ts';
 import { GatewayClient } from './client.ts';
+import { EffectsDoor } from './effects-door.ts';
+import { EffectsForwarder } from './effects-forwarder.ts';
 import { claimFolder } from './folder-claim.ts';
 import { HeartbeatLoop } from './heartbeat-loop.ts';
 import { endOrphans } from './orphans.ts';
@@ -81,6 +83,7 @@ export function createAgent(options: AgentOptions): Agent {
 
 interface Parts {
   client: GatewayClient;
+  door: EffectsDoor;
   spool: Spool;
   journal: RunJournal;
   runs: RunTable;
@@ -136,6 +139,7 @@ class AgentProcess implements Agent {
       await leaveFolder();
       throw error;
     }
+    await this.#parts.door.start();
     await this.#parts.pull.start();
     await this.#parts.heartbeat.start();
   }
@@ -170,7 +174,9 @@ class AgentProcess implements Agent {
     const client = new GatewayClient(settings);
     const retry = this.#retry();
     const caller = JSON.stringify({ agentId: settings.agentId, instanceId: this.instanceId }).slice(1, -1);
-    const runtimes = this.#runtimes();
+    const forwarder = new EffectsForwarder({ client, caller, log });
+    const door = new EffectsDoor({ dir: settings.workDir, name: settings.spoolDir, forwarder, log });
+    const runtimes = this.#runtimes(door);
     const runs: RunTable = new RunTable({
       concurrency: settings.concurrency,
       runtimes,
@@ -218,12 +224,12 @@ class AgentProcess implements Agent {
       heartbeatMs: () => this.#heartbeatMs,
       isHealthy: () => registration.isDone && (pull.isAlive() || this.#stopping !== undefined),
     });
-    return { client, runs, sender, registration, pull, heartbeat };
+    return { client, door, runs, sender, registration, pull, heartbeat };
   }
 
-  #runtimes(): ReadonlyMap<string, Runtime> {
+  #runtimes(door: EffectsDoor): ReadonlyMap<string, Runtime> {
     const { settings, log, runtimes } = this.#options;
-    const built = runtimes ?? new Map<string, Runtime>([['shell', new ShellRuntime({ ...settings, log })]]);
+    const built = runtimes ?? new Map<string, Runtime>([['shell', new ShellRuntime({ ...settings, log, door })]]);
     return new Map([...built].filter(([name]) => settings.runtimes.includes(name)));
   }
 
@@ -257,6 +263,7 @@ class AgentProcess implements Agent {
       const runsOver = parts.runs.stopAll(this.#isReplaced ? 'lost' : 'stop');
       await parts.pull.stop();
       await runsOver;
+      await parts.door.stop();
       if (!this.#isReplaced) await parts.sender.drain(this.#tuning.lastReportsMs);
       await parts.heartbeat.stop();
       await parts.client.close();

@@ -1,5 +1,6 @@
 import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
 import { z } from 'zod';
+import type { IdCodec } from '../../ids.ts';
 import type { Rooms } from '../rooms.ts';
 import { auditEntries } from './queries.ts';
 import { epochMs, filterId, nextCursor, pageOf, pageQuery, publicId, refusals } from './shapes.ts';
@@ -12,6 +13,10 @@ const entrySchema = z.object({
   target: z.string(),
   data: z.record(z.string(), z.unknown()).optional(),
 });
+
+/** Rows name tasks by their row; people know them by their public id. */
+const publicTarget = (target: string, ids: IdCodec) =>
+  target.replace(/^task#(\d{1,15})$/, (_match, id: string) => `task/${ids.encode(Number(id))}`);
 
 /** Who changed what. */
 export const auditRoutes =
@@ -29,6 +34,7 @@ export const auditRoutes =
         const entries = rows.map(({ data, ...row }) => ({
           ...row,
           id: store.ids.encode(row.id),
+          target: publicTarget(row.target, store.ids),
           data: data === null ? undefined : (JSON.parse(data) as Record<string, unknown>),
         }));
         const { items, next } = pageOf(entries, limit, (entry) => entry.id);

@@ -1,3 +1,4 @@
+import { type BreakerView, listBreakers } from '../../tasks/breaker-read.ts';
 import { countByStatus } from '../../tasks/queries.ts';
 import type { FinishedTasks } from '../../telemetry/finished.ts';
 import type { Figures } from '../../telemetry/metrics.ts';
@@ -24,7 +25,7 @@ export function figuresOf(rooms: Rooms, finished: FinishedTasks | undefined): ()
 }
 
 async function read(
-  { store, clock, registry, dispatch }: Rooms,
+  { store, clock, registry, dispatch, breakers }: Rooms,
   finished: FinishedTasks | undefined,
 ): Promise<Figures> {
   const now = clock.now();
@@ -38,10 +39,16 @@ async function read(
     outbox: countsOf(await store.all(undelivered, {})),
     inboxNew: oldest?.inbox_new ?? 0,
     oldest: { task: oldest?.task_at ?? null, outbox: oldest?.outbox_at ?? null, inbox: oldest?.inbox_at ?? null },
+    breakers: new Map((await listBreakers(store, breakers.policies, now)).flatMap(stateNumber)),
     agents: { online, offline: agents.length - online },
     parkedPulls: dispatch.waiting,
     store: store.stats(),
   };
+}
+
+/** Names come from the loaded templates alone, so that the number of series stays what they make it. */
+function stateNumber({ breaker: { name }, state, templates }: BreakerView): [string, number][] {
+  return templates.length === 0 ? [] : [[name, { closed: 0, half_open: 1, open: 2 }[state]]];
 }
 
 function countsOf(rows: readonly { status: string; count: number }[]): Map<string, number> {

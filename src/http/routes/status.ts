@@ -113,7 +113,7 @@ const metricsRoute =
   };
 
 function statsOf({ version, clock, startedAt }: Rooms, figures: Figures): z.infer<typeof statsSchema> {
-  const { now: _now, tasks, finished, outbox, ...rest } = figures;
+  const { now: _now, breakers: _breakers, tasks, finished, outbox, ...rest } = figures;
   const plain = {
     tasks: Object.fromEntries(tasks),
     finished: Object.fromEntries(finished),

@@ -28,6 +28,7 @@ const templateSchema = z.object({
   priority: z.enum(PRIORITIES),
   timeoutMs: z.number(),
   ttlMs: z.number().nullable(),
+  breaker: z.string().nullable().describe('name of its circuit breaker'),
   notify: z.enum(NOTIFY_POLICIES).nullable(),
   roles: z.array(z.enum(ROLES)),
   secrets: z.array(z.string()).describe('names; the values live on the agents'),
@@ -67,6 +68,7 @@ function templateOf(template: Template): z.infer<typeof templateSchema> {
   const { triggers, roles, secrets } = template;
   return {
     ...template,
+    breaker: template.breaker?.name ?? null,
     triggers: [...triggers],
     roles: [...roles],
     secrets: [...secrets],

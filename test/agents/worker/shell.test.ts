@@ -112,6 +112,18 @@ describe('the end of a program', () => {
     expect(await run(sh('echo soon > "$ERRAND_RETRY_AFTER"; exit 76'))).toMatchObject({ retryAfterMs: undefined });
   });
 
+  it('A17: 76 with the date of a Retry-After header waits until then, a day at most', async () => {
+    const until = async (at: number) =>
+      (await run(sh(`echo "${new Date(at).toUTCString()}" > "$ERRAND_RETRY_AFTER"; exit 76`))) as {
+        retryAfterMs: number;
+      };
+    const { retryAfterMs } = await until(Date.now() + 3_600_000);
+    expect(retryAfterMs).toBeGreaterThan(3_000_000);
+    expect(retryAfterMs).toBeLessThanOrEqual(3_600_000);
+    expect(await until(Date.now() - 60_000)).toMatchObject({ errorClass: 'rate_limited', retryAfterMs: 0 });
+    expect(await until(Date.now() + 10 * 86_400_000)).toMatchObject({ retryAfterMs: 86_400_000 });
+  });
+
   it('77 is blocked with its summary, 78 asks its question, and 78 without a question is a failure', async () => {
     expect(await run(sh('echo "renew the licence" > "$ERRAND_SUMMARY"; exit 77'))).toEqual({
       type: 'blocked',

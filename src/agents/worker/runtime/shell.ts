@@ -1,6 +1,7 @@
 import { messageOf } from '../../../errors.ts';
 import type { Log } from '../../../log.ts';
 import { type ShellSpec, WIRE_LIMITS } from '../../protocol.ts';
+import type { DoorRun, EffectsDoor } from '../effects-door.ts';
 import { OutputStream } from './output-stream.ts';
 import { Program, type ProgramExit } from './program.ts';
 import { ProgramFiles } from './program-files.ts';
@@ -21,6 +22,8 @@ export interface ShellRuntimeOptions {
   /** The longest a program may take to end in order, milliseconds. */
   killGraceMs: number;
   log: Log;
+  /** Where programs may ask about side effects; absent: nowhere. */
+  door?: Pick<EffectsDoor, 'admit'>;
 }
 
 const DEFAULT_OUTPUT_BYTES = 1024 * 1024;
@@ -38,22 +41,29 @@ export class ShellRuntime implements Runtime {
     if (typeof spec === 'string') return { type: 'failed', errorClass: 'permanent', error: spec };
     if (job.signal.aborted) return stoppedEnd(job.signal.reason as StopReason);
     const folder = await makeRunFolder(this.#options.workDir, job.assignment);
+    const admission = this.#options.door?.admit(runOf(job));
     try {
-      return await this.#runIn(folder, spec, job);
+      return await this.#runIn(folder, spec, job, admission?.env ?? {});
     } finally {
+      admission?.leave();
       await removeRunFolder(folder.root).catch((error: unknown) =>
         this.#options.log.warn('run.folder_left', { folder: folder.root, error: messageOf(error) }),
       );
     }
   }
 
-  async #runIn(folder: RunFolder, spec: ShellSpec, job: Job): Promise<RunEnd> {
+  async #runIn(
+    folder: RunFolder,
+    spec: ShellSpec,
+    job: Job,
+    doorEnv: Readonly<Record<string, string>>,
+  ): Promise<RunEnd> {
     let program: Program;
     try {
       program = await Program.start({
         argv: spec.argv,
         cwd: folder.work,
-        env: programEnvironment(folder, job.assignment, spec.env, job.secrets),
+        env: { ...programEnvironment(folder, job.assignment, spec.env, job.secrets), ...doorEnv },
         graceMs: Math.min(spec.graceMs, this.#options.killGraceMs),
         signal: job.signal,
         hurry: job.hurry,
@@ -69,6 +79,10 @@ export class ShellRuntime implements Runtime {
     const exit = await program.over(Promise.all([stdout.ended, stderr.ended]));
     return endOf(exit, spec, { folder, files, stdout, stderr });
   }
+}
+
+function runOf({ assignment: { runId, leaseToken }, masking }: Job): DoorRun {
+  return { runId, leaseToken, masking };
 }
 
 interface Remains {

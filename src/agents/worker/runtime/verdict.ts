@@ -1,4 +1,12 @@
-import { type ErrorClass, type ShellSpec, WIRE_LIMITS } from '../../protocol.ts';
+import {
+  classify,
+  type ErrorClass,
+  MAX_PAUSE_MS,
+  retryAfterMs,
+  ruleFor,
+  type ShellSpec,
+  WIRE_LIMITS,
+} from '../../protocol.ts';
 import { cutText } from './capture.ts';
 import { type RunEnd, type StopReason, stoppedEnd } from './runtime.ts';
 
@@ -18,10 +26,9 @@ export interface ProgramEnd {
 }
 
 const LAST_LINES = 8;
-const LONGEST_PAUSE_MS = 86_400_000;
 
-/** Exit codes with a meaning of their own (contract, section 3); a template's own table goes before them. */
-const EXIT = { transient: 75, rateLimited: 76, blocked: 77, question: 78 } as const;
+/** Exit codes that call for a person (contract, section 3); what others mean is for `classify`. */
+const EXIT = { blocked: 77, question: 78 } as const;
 
 /** What the end of a program means. */
 export function verdictOn(end: ProgramEnd, exitClasses: Readonly<Record<string, ErrorClass>>): RunEnd {
@@ -33,15 +40,12 @@ export function verdictOn(end: ProgramEnd, exitClasses: Readonly<Record<string, 
     const outputs = Object.keys(end.outputs).length > 0 ? end.outputs : undefined;
     return { type: 'succeeded', summary, outputs, exitCode: 0 };
   }
-  const own = exitClasses[String(code)];
+  const rules = { exit: exitClasses };
+  const own = ruleFor({ exitCode: code }, rules);
   if (own) return failure(end, own, `exit code ${code}`);
   if (code === EXIT.blocked) return { type: 'blocked', summary: summary || 'the program says that a person must act' };
   if (code === EXIT.question) return askedEnd(end);
-  return failure(
-    end,
-    code === EXIT.transient ? 'transient' : code === EXIT.rateLimited ? 'rate_limited' : 'permanent',
-    `exit code ${code}`,
-  );
+  return failure(end, classify({ exitCode: code }, rules), `exit code ${code}`);
 }
 
 /** A program that could not be started. */
@@ -99,8 +103,11 @@ function lastLines(text: string): string {
   return text.trimEnd().split(/\r?\n/).slice(-LAST_LINES).join('\n');
 }
 
-/** Seconds, as the program wrote them. */
+/** Seconds, or the date of a `Retry-After` header that the program has copied. */
 function pauseMs(text: string | undefined): number | undefined {
-  const seconds = text?.trim() ? Number(text.trim()) : Number.NaN;
-  return Number.isFinite(seconds) && seconds >= 0 ? Math.min(Math.round(seconds * 1_000), LONGEST_PAUSE_MS) : undefined;
+  const said = text?.trim() ?? '';
+  const seconds = said === '' ? Number.NaN : Number(said);
+  const isCount = Number.isFinite(seconds) && seconds >= 0;
+  const ms = isCount ? Math.round(seconds * 1_000) : retryAfterMs(said, Date.now());
+  return ms === undefined ? undefined : Math.min(ms, MAX_PAUSE_MS);
 }

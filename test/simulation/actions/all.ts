@@ -1,0 +1,7 @@
+import type { Action } from './action.ts';
+import { AGENTS } from './agents.ts';
+import { FAULTS } from './faults.ts';
+import { PEOPLE } from './people.ts';
+
+/** Everything that may happen. */
+export const ACTIONS: readonly Action[] = [...PEOPLE, ...AGENTS, ...FAULTS];

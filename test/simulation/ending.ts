@@ -1,0 +1,89 @@
+import { isFinal, type TaskState } from '../../src/tasks/states.ts';
+import type { GatewayProcess } from './gateway-process.ts';
+import type { World } from './world.ts';
+
+/** So many rounds must be enough for anything that is going to happen at all. */
+const ROUNDS = 300;
+
+/** The faults stop, and everything is driven until quiet. Answers what waits for ever, in words; undefined when nothing does. */
+export async function endInPeace(world: World, check: () => void): Promise<string | undefined> {
+  await makePeace(world, check);
+  for (let round = 0; round < ROUNDS; round += 1) {
+    await everybodyWorks(world, check);
+    const left = unfinished(world);
+    if (left === undefined) return leftovers(world);
+    await world.pass(1_500, check);
+    await world.standStill(untilNextDue(world));
+    await world.time.settle();
+    check();
+  }
+  return unfinished(world);
+}
+
+async function makePeace(world: World, check: () => void): Promise<void> {
+  await world.time.settle();
+  check();
+  world.weather = { losesRequests: 0, losesAnswers: 0, repeats: 0 };
+  world.platforms.mood = { refuses: 0, losesAnswers: 0 };
+  if (world.gateway && !world.gateway.dead) world.gateway.store.death = null;
+  else await world.startGateway();
+  for (const clone of world.clones) clone.kill(true);
+  for (const machine of world.machines) {
+    machine.cutOff = false;
+    if (!machine.process) world.startAgent(machine);
+  }
+  // Chats that could not be reached have spoken.
+  const { base, store } = world.gateway as GatewayProcess;
+  await store.transact('simulation.spoke', (tx) => base.outbox.clearHold(tx, world.routes));
+  await world.pass(1_500, check);
+}
+
+/** Every agent does its duty once, and its programs end well. */
+async function everybodyWorks(world: World, check: () => void): Promise<void> {
+  for (const machine of world.machines) if (!machine.process) world.startAgent(machine);
+  for (const agent of world.agents()) {
+    world.begin(agent.register());
+    await world.time.settle();
+    world.begin(agent.beat(0));
+    world.begin(agent.pull(25_000));
+    await world.time.settle();
+    while (agent.work(true) !== null);
+    world.begin(agent.send(1_000, false));
+    await world.time.settle();
+    check();
+  }
+}
+
+/** How long nothing will happen by itself, milliseconds. */
+function untilNextDue(world: World): number {
+  const now = world.time.now();
+  const due = [
+    ...[...world.rows.tasks.values()].flatMap((task) => (task.status === 'queued' ? [task.run_at] : [])),
+    ...[...world.rows.outbox.values()].flatMap((row) => (row.status === 'pending' ? [row.next_at] : [])),
+  ].filter((at) => at > now);
+  // What is far away is so because the clock went back, or comes from a long pause: either way it must be waited for.
+  return due.length === 0 ? 5_000 : Math.min(...due) - now;
+}
+
+function unfinished({ rows, machines }: World): string | undefined {
+  for (const { id, status, run_at } of rows.tasks.values()) {
+    const rests = isFinal(status as TaskState) || status === 'waiting' || status === 'paused';
+    if (!rests) return `task ${id} is ${status} for ever (run_at ${run_at})`;
+  }
+  for (const { id, status, kind } of rows.outbox.values()) {
+    if (status === 'pending' || status === 'sending') return `the ${kind} message ${id} is ${status} for ever`;
+  }
+  for (const { identity, disk } of machines) {
+    if (disk.spool.size > 0) return `${identity.agentId} never gets rid of ${[...disk.spool.keys()]}`;
+  }
+  return undefined;
+}
+
+/** What must have come home when all is quiet. */
+function leftovers({ rows, memory }: World): string | undefined {
+  for (const { id, status, channel } of rows.outbox.values()) {
+    if (status === 'sent' && channel !== 'webchat' && !memory.received.has(id))
+      return `message ${id} was never received`;
+  }
+  return undefined;
+}

@@ -1,0 +1,158 @@
+import { Dispatch } from '../../src/agents/dispatch.ts';
+import { AgentGateway } from '../../src/agents/gateway.ts';
+import { AgentRegistry } from '../../src/agents/registry.ts';
+import { Sweeper } from '../../src/agents/sweeper.ts';
+import type { Base } from '../../src/app/base.ts';
+import { SAFE_REPEAT } from '../../src/app/channels.ts';
+import { subscribe } from '../../src/app/events.ts';
+import { readGatewaySettings } from '../../src/config/gateway.ts';
+import { assignmentOf } from '../../src/flows/assignment.ts';
+import { Submitter } from '../../src/flows/submit.ts';
+import type { TemplateRegistry } from '../../src/flows/templates.ts';
+import { silentLog } from '../../src/log.ts';
+import { createDelivery, type Delivery } from '../../src/outbox/delivery.ts';
+import { createOutbox } from '../../src/outbox/enqueue.ts';
+import type { OutboxEvent } from '../../src/outbox/message.ts';
+import { EventQueue } from '../../src/store/events.ts';
+import { openSqlite } from '../../src/store/sqlite.ts';
+import { cancelTasksVerb } from '../../src/tasks/cancel.ts';
+import { TaskLine } from '../../src/tasks/claim.ts';
+import { retryTasksVerb } from '../../src/tasks/retry.ts';
+import type { TaskEvent } from '../../src/tasks/task.ts';
+import { MortalStore } from './mortal-store.ts';
+import type { Platforms } from './platform.ts';
+import type { VirtualTime } from './virtual-time.ts';
+
+export const LEASE_MS = 30_000;
+export const CANCEL_GRACE_MS = 20_000;
+const OFFLINE_MS = 90_000;
+/** A platform to which messages are sent. */
+export type SentChannel = 'telegram' | 'wecom';
+
+/** The other side cannot be reached, or its answer did not come: what became of the request nobody knows. */
+export class Unreachable extends Error {}
+
+export interface GatewayPlace {
+  readonly folder: string;
+  readonly time: VirtualTime;
+  readonly templates: TemplateRegistry;
+  readonly platforms: Platforms;
+  readonly channel: SentChannel;
+  onTaskEvents(events: readonly TaskEvent[]): void;
+}
+
+/** One life of the gateway: the rooms of the application on the real store, without HTTP. It can die at any await. */
+export class GatewayProcess {
+  readonly store: MortalStore;
+  readonly registry: AgentRegistry;
+  readonly dispatch: Dispatch;
+  readonly gateway: AgentGateway;
+  readonly submitter: Submitter;
+  readonly base: Base;
+  readonly verbs: { cancel: ReturnType<typeof cancelTasksVerb>; retry: ReturnType<typeof retryTasksVerb> };
+  readonly #sweeper: Sweeper;
+  readonly #delivery: Delivery;
+  readonly #died: Promise<void>;
+
+  constructor(place: GatewayPlace) {
+    const { time, templates } = place;
+    let tellDeath: () => void = () => undefined;
+    this.#died = new Promise((resolve) => {
+      tellDeath = resolve;
+    });
+    const real = openSqlite({ path: databaseIn(place.folder), clock: time });
+    this.store = new MortalStore(real, () => {
+      time.dropTimers();
+      tellDeath();
+    });
+    this.base = baseOf(place, this.store);
+    const { emit } = this.base;
+    this.registry = new AgentRegistry({ ...this.base, offlineMs: OFFLINE_MS });
+    const labelSets = () => templates.list().flatMap(({ labels }) => (labels === null ? [] : [labels]));
+    this.dispatch = new Dispatch({ ...this.base, line: new TaskLine(), leaseMs: LEASE_MS, labelSets });
+    this.gateway = new AgentGateway({
+      ...this.base,
+      ids: this.store.ids,
+      registry: this.registry,
+      dispatch: this.dispatch,
+      leaseMs: LEASE_MS,
+      heartbeatMs: 10_000,
+      version: '1.0.0',
+      assignmentOf: (grant) => assignmentOf(templates, this.store.ids, grant),
+    });
+    this.submitter = new Submitter({
+      ...this.base,
+      ids: this.store.ids,
+      timeZone: 'UTC',
+      patienceMs: () => this.dispatch.patienceMs(),
+    });
+    this.verbs = { cancel: cancelTasksVerb(emit), retry: retryTasksVerb(emit) };
+    this.#delivery = this.#deliveryTo(place);
+    this.#sweeper = new Sweeper({ ...this.base, ...this, leaseMs: LEASE_MS, cancelGraceMs: CANCEL_GRACE_MS });
+    this.#subscribe(place);
+  }
+
+  get dead(): boolean {
+    return this.store.dead;
+  }
+
+  /** Resolves when it works, or has died on the way. */
+  async start(): Promise<void> {
+    await Promise.race([this.#sweeper.start().then(() => this.#delivery.start()), this.#died]);
+  }
+
+  /** A request and its answer. @throws Unreachable when it dies meanwhile */
+  async call<T>(request: () => Promise<T>): Promise<T> {
+    const answer = await Promise.race([request(), this.#died]);
+    if (this.dead) throw new Unreachable('the gateway died');
+    return answer as T;
+  }
+
+  /** Frees the files for the next life. */
+  bury(): Promise<void> {
+    this.store.die();
+    return this.store.close();
+  }
+
+  #deliveryTo({ platforms, channel: name }: GatewayPlace): Delivery {
+    const channel = platforms.channel(
+      name,
+      () => this.dead,
+      (id) => this.store.ids.decode(id)!,
+    );
+    return createDelivery({
+      ...this.base,
+      channels: new Map([[`${name}/default`, channel]]),
+      safeRepeat: SAFE_REPEAT,
+    });
+  }
+
+  #subscribe(place: GatewayPlace): void {
+    this.base.taskEvents.subscribe(async (tx, events) => tx.afterCommit(() => place.onTaskEvents(events)));
+    subscribe(this.base, this, {
+      wakeDelivery: () => this.#delivery.wake(),
+      chatChanged: () => undefined,
+      finished: { onTaskEvents: async () => undefined, counts: () => new Map() },
+    });
+  }
+}
+
+export function databaseIn(folder: string): string {
+  return `${folder}/errand.db`;
+}
+
+function baseOf({ folder, time, templates }: GatewayPlace, store: MortalStore): Base {
+  const taskEvents = new EventQueue<TaskEvent>();
+  const outboxEvents = new EventQueue<OutboxEvent>();
+  return {
+    settings: readGatewaySettings({ ERRAND_STATE_DIR: folder, ERRAND_LANG: 'en' }),
+    store,
+    log: silentLog,
+    clock: time,
+    templates,
+    outbox: createOutbox({ instant: new Set(['webchat']), emit: (tx, events) => outboxEvents.emit(tx, events) }),
+    emit: (tx, events) => taskEvents.emit(tx, events),
+    taskEvents,
+    outboxEvents,
+  };
+}

@@ -1,0 +1,50 @@
+import type { TaskEvent } from '../../src/tasks/task.ts';
+import type { Rows } from './rows.ts';
+
+/** What a caller was promised, and when things happened that the rows do not tell: the model beside the store. */
+export class Memory {
+  /** How often each generation of a task has ended, by its committed events: `task/generation`. */
+  readonly endings = new Map<string, number>();
+  /** Tasks whose creation was answered. */
+  readonly created = new Set<number>();
+  /** Idempotency keys that were used, with the one task each may ever make. */
+  readonly keys = new Map<string, { submission: Record<string, unknown>; taskId: number | null }>();
+  /** Ends of runs that their agent may forget, because the gateway has answered for them. */
+  readonly answeredEnds = new Map<number, string>();
+  /** Tasks whose cancel was answered, with the generation it was for. */
+  readonly cancels = new Map<number, number>();
+  /** Tasks for which a person's order is on its way: nobody gives a second one meanwhile. */
+  readonly ordered = new Set<number>();
+  /** By run, monotonic: when its lease was last seen to change. */
+  readonly renewedAt = new Map<number, number>();
+  /** By task, monotonic: when its cancel was first seen. */
+  readonly cancelSeenAt = new Map<number, number>();
+  /** Of what the chat platforms received: how much was looked at, which messages, and the newest of each chat. */
+  receiptsSeen = 0;
+  readonly received = new Set<number>();
+  readonly lastReceipt = new Map<string, number>();
+  /** Monotonic: the last start, pause or jump of the clock. */
+  interruptedAt = 0;
+  /** Since the last jump of the clock the sweeper has looked at it. */
+  jumpSeen = true;
+
+  onTaskEvents(events: readonly TaskEvent[]): void {
+    for (const event of events) {
+      if (event.type !== 'task.ended') continue;
+      const key = `${event.id}/${event.generation}`;
+      this.endings.set(key, (this.endings.get(key) ?? 0) + 1);
+    }
+  }
+
+  /** Takes note of what changed between two looks at the rows. */
+  observe(before: Rows, now: Rows, monotonic: number): void {
+    for (const run of now.runs.values()) {
+      if (run.lease_until !== null && run.lease_until !== before.runs.get(run.id)?.lease_until)
+        this.renewedAt.set(run.id, monotonic);
+    }
+    for (const task of now.tasks.values()) {
+      if (task.cancel_requested_at === null) this.cancelSeenAt.delete(task.id);
+      else if (!this.cancelSeenAt.has(task.id)) this.cancelSeenAt.set(task.id, monotonic);
+    }
+  }
+}

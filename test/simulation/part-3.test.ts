@@ -1,0 +1,3 @@
+import { simulationPart } from './part.ts';
+
+simulationPart(3);

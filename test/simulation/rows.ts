@@ -1,0 +1,100 @@
+import Database, { type Database as Connection, type Statement } from 'better-sqlite3';
+import type { FlowTable, OutboxTable, RunTable, TaskTable } from '../../src/store/tables.ts';
+
+/** What is on disk at one moment. */
+export interface Rows {
+  readonly tasks: ReadonlyMap<number, TaskTable>;
+  readonly runs: ReadonlyMap<number, RunTable>;
+  readonly flows: ReadonlyMap<number, FlowTable>;
+  readonly outbox: ReadonlyMap<number, OutboxTable>;
+}
+
+export const NO_ROWS: Rows = { tasks: new Map(), runs: new Map(), flows: new Map(), outbox: new Map() };
+
+const TABLES = { tasks: 'task', runs: 'run', flows: 'flow', outbox: 'outbox' } as const satisfies Record<
+  keyof Rows,
+  string
+>;
+
+interface Change {
+  n: number;
+  name: keyof Rows;
+  id: number;
+}
+
+/**
+ * Reads the file from beside, whichever process has it open. Triggers keep a list of the rows that were touched, so that a look costs
+ * what has changed and not what there is; a row that is written without a change is a new object of the same content.
+ */
+export class RowReader {
+  readonly #connection: Connection;
+  readonly #changes: Statement;
+  readonly #one: Record<keyof Rows, Statement>;
+  readonly #serverEvent: Statement;
+  #rows: Rows = NO_ROWS;
+  #seen = 0;
+
+  constructor(path: string) {
+    this.#connection = new Database(path);
+    for (const sql of listSql()) this.#connection.exec(sql);
+    this.#changes = this.#connection.prepare('select n, name, id from simulation_change where n > ? order by n');
+    const one = (table: string) => this.#connection.prepare(`select * from ${table} where id = ?`);
+    this.#one = { tasks: one('task'), runs: one('run'), flows: one('flow'), outbox: one('outbox') };
+    this.#serverEvent = this.#connection.prepare(
+      'select type from event where task_id = ? and run_id = ? and seq = -2',
+    );
+  }
+
+  /** The same object as before while nothing was committed. */
+  read(): Rows {
+    const changes = this.#changes.all(this.#seen) as Change[];
+    if (changes.length === 0) return this.#rows;
+    this.#seen = changes.at(-1)!.n;
+    const rows: { [T in keyof Rows]: Rows[T] } = { ...this.#rows };
+    for (const { name, id } of changes) {
+      if (rows[name] === this.#rows[name]) Object.assign(rows, { [name]: new Map<number, unknown>(rows[name]) });
+      const table = rows[name] as Map<number, unknown>;
+      const row = this.#one[name].get(id);
+      if (row === undefined) table.delete(id);
+      else table.set(id, row);
+    }
+    this.#rows = rows;
+    return rows;
+  }
+
+  /** How the server itself ended this run; undefined where its agent did, or nobody. */
+  endedByServer(run: RunTable): string | undefined {
+    return (this.#serverEvent.get(run.task_id, run.id) as { type: string } | undefined)?.type;
+  }
+
+  close(): void {
+    this.#connection.close();
+  }
+}
+
+/** The columns that differ, in words, such as `task 7 status: queued → leased`; none where all is as it was. */
+export function differences(before: Rows, now: Rows): string[] {
+  return (Object.keys(TABLES) as (keyof Rows)[]).flatMap((name) =>
+    [...now[name].values()].flatMap((row) => {
+      const old: object = before[name].get(row.id) ?? {};
+      const changed = Object.entries(row).filter(([column, value]) => value !== old[column as keyof typeof old]);
+      return changed.map(
+        ([column, value]) => `${TABLES[name]} ${row.id} ${column}: ${old[column as keyof typeof old]} → ${value}`,
+      );
+    }),
+  );
+}
+
+function listSql(): string[] {
+  const triggers = Object.entries(TABLES).flatMap(([name, table]) =>
+    ['insert', 'update', 'delete'].map(
+      (event) => `create trigger simulation_${table}_${event} after ${event} on ${table} begin
+        insert into simulation_change (name, id) values ('${name}', ${event === 'delete' ? 'old' : 'new'}.id);
+      end`,
+    ),
+  );
+  return [
+    'create table simulation_change (n integer primary key, name text not null, id integer not null)',
+    ...triggers,
+  ];
+}
