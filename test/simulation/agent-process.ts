@@ -47,6 +47,8 @@ export class AgentProcess {
   readonly instanceId: string;
   dead = false;
   registered = false;
+  /** Monotonic: since when the gateway may hold its pull. */
+  waitsSince: number | undefined;
   readonly runs = new Map<string, AgentRun>();
   /** Reports that wait to be sent, in order. */
   backlog: Report[] = [];
@@ -67,10 +69,6 @@ export class AgentProcess {
 
   get name(): string {
     return `${this.machine.identity.agentId}#${this.instanceId}`;
-  }
-
-  get isIdle(): boolean {
-    return this.registered && this.runs.size === 0 && this.backlog.length === 0 && this.#leftovers.length === 0;
   }
 
   is(kind: 'register' | 'pull' | 'beat' | 'send'): boolean {
@@ -121,6 +119,7 @@ export class AgentProcess {
     if (!this.registered || maxTasks === 0) return;
     const body = { ...this.#caller, maxTasks, waitMs, holding: [...this.runs.keys(), ...this.#refused] };
     await this.#exchange('pull', async (ask) => {
+      if (waitMs > 0) this.waitsSince = this.#around.monotonic();
       const answer = await ask(({ gateway }) => gateway.pull(this.machine.identity, body, this.#gone.signal));
       if (!this.dead) this.#accept(answer.tasks);
     });
@@ -203,6 +202,7 @@ export class AgentProcess {
       if (!this.dead) this.#failed(kind, error);
     } finally {
       this.#busy.delete(kind);
+      if (kind === 'pull') this.waitsSince = undefined;
     }
   }
 

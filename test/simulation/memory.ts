@@ -19,6 +19,8 @@ export class Memory {
   readonly renewedAt = new Map<number, number>();
   /** By task, monotonic: when its cancel was first seen. */
   readonly cancelSeenAt = new Map<number, number>();
+  /** By task, monotonic: since when it is seen to be queued and due. */
+  readonly dueSince = new Map<number, number>();
   /** Of what the chat platforms received: how much was looked at, which messages, and the newest of each chat. */
   receiptsSeen = 0;
   readonly received = new Set<number>();
@@ -37,7 +39,7 @@ export class Memory {
   }
 
   /** Takes note of what changed between two looks at the rows. */
-  observe(before: Rows, now: Rows, monotonic: number): void {
+  observe(before: Rows, now: Rows, monotonic: number, wall: number): void {
     for (const run of now.runs.values()) {
       if (run.lease_until !== null && run.lease_until !== before.runs.get(run.id)?.lease_until)
         this.renewedAt.set(run.id, monotonic);
@@ -45,6 +47,8 @@ export class Memory {
     for (const task of now.tasks.values()) {
       if (task.cancel_requested_at === null) this.cancelSeenAt.delete(task.id);
       else if (!this.cancelSeenAt.has(task.id)) this.cancelSeenAt.set(task.id, monotonic);
+      if (task.status !== 'queued' || task.run_at > wall) this.dueSince.delete(task.id);
+      else if (!this.dueSince.has(task.id)) this.dueSince.set(task.id, monotonic);
     }
   }
 }

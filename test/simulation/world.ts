@@ -133,7 +133,7 @@ export class World implements GatewayPlace, AgentSurroundings {
     if (this.#errors.length > 0) throw this.#errors[0];
     const before = this.rows;
     this.rows = this.#reader!.read();
-    this.memory.observe(before, this.rows, this.time.monotonic);
+    this.memory.observe(before, this.rows, this.time.monotonic, this.time.now());
     return { before, now: this.rows };
   }
 
