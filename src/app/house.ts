@@ -69,7 +69,13 @@ export async function buildHouse(
   const { retention, taskAudit } = upkeepRooms(
     base,
     { ...agents, ...open },
-    { sweep: () => sweeper.sweepOnce(), wakeDelivery: () => delivery.wake() },
+    {
+      sweep: () => {
+        agents.line.forget();
+        return sweeper.sweepOnce();
+      },
+      wakeDelivery: () => delivery.wake(),
+    },
   );
   const rooms: Rooms = {
     ...base,
@@ -139,12 +145,19 @@ function templatesFolder({ templatesDir }: GatewaySettings): string {
   return templatesDir;
 }
 
-function agentRooms(base: Base, breakers: Breakers): Pick<Rooms, 'tokens' | 'registry' | 'dispatch' | 'gateway'> {
+function agentRooms(
+  base: Base,
+  breakers: Breakers,
+): Pick<Rooms, 'tokens' | 'registry' | 'dispatch' | 'line' | 'gateway'> {
   const { store, settings, templates } = base;
   const { leaseMs, heartbeatMs, offlineMs } = settings;
   const registry = new AgentRegistry({ ...base, offlineMs });
   const labelSets = () => templates.list().flatMap((template) => (template.labels === null ? [] : [template.labels]));
-  const line = new TaskLine({ breakers, limitsOf: (id) => templates.get(id)?.limits });
+  const line = new TaskLine({
+    breakers,
+    limitsOf: (id) => templates.get(id)?.limits,
+    pending: (tx) => base.taskEvents.pending(tx),
+  });
   const dispatch = new Dispatch({ ...base, line, leaseMs, labelSets });
   const gateway = new AgentGateway({
     ...base,
@@ -156,7 +169,7 @@ function agentRooms(base: Base, breakers: Breakers): Pick<Rooms, 'tokens' | 'reg
     version: VERSION,
     assignmentOf: (grant) => assignmentOf(templates, store.ids, grant),
   });
-  return { tokens: new AgentTokens(store), registry, dispatch, gateway };
+  return { tokens: new AgentTokens(store), registry, dispatch, line, gateway };
 }
 
 /** A breaker that closes lets tasks go: the agents that wait for work look again. */

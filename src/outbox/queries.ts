@@ -21,6 +21,16 @@ const NEW_COLUMNS = {
   sent_at: 'int',
 } as const;
 
+/**
+ * That a message is one of a task's: found by its dedupe key, which begins with the task (notifications/notifier.ts), since an index
+ * over the tasks of all messages would cost every message an entry. `message` is the table's name there, `task` the id's column.
+ */
+export function isOfTask(message: string, task: string) {
+  const key = sql.ref(`${message}.dedupe_key`);
+  const id = sql.ref(task);
+  return sql`${key} > 'task:' || ${id} || ':' and ${key} < 'task:' || ${id} || ';'`;
+}
+
 type NewRows = { rows: unknown[][]; now: number };
 
 /** New messages without a dedupe key among them; columns as in `NEW_COLUMNS`. */

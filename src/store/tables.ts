@@ -1,36 +1,8 @@
+import type { GateTable, RateBucketTable, SlotTable, StreamTable } from './line-tables.ts';
+
 /** Row types of every table (migrations hold the truth). Times: epoch milliseconds. `Json` columns hold JSON text. */
 type Json = string;
 type Flag = number;
-
-export interface StreamTable {
-  id: number;
-  queue: string;
-  owner: string;
-  template: string;
-  lane: string;
-  serial: string;
-  created_at: number;
-}
-
-export interface SlotTable {
-  scope: string;
-  run_id: number;
-}
-
-export interface RateBucketTable {
-  template: string;
-  tokens: number;
-  at: number;
-}
-
-export interface GateTable {
-  kind: string;
-  name: string;
-  concurrency: number | null;
-  paused_at: number | null;
-  paused_by: string | null;
-  reason: string | null;
-}
 
 export interface TaskTable {
   id: number;

@@ -36,6 +36,11 @@ const RELOAD_MS = 30_000;
 /** Agents whose turns are remembered. */
 const MAX_TURNS = 10_000;
 
+export interface LineSources extends GateSources {
+  /** Events of this transaction that subscribers have not seen yet: what was queued before the claim may be claimed by it. */
+  readonly pending?: (tx: Tx) => readonly TaskEvent[];
+}
+
 /** What has come into the line. */
 export interface Arrivals {
   /** The queues in which something may start now. */
@@ -51,12 +56,12 @@ export class TaskLine {
   /** queued → leased for up to `max` tasks an agent; one new run (the fence) each. An attempt is spent at start, not here. */
   readonly claim: Verb<Claim, Grant[]> = { name: 'task.claim', rank: 90, run: (tx, claims) => this.#claim(tx, claims) };
   readonly #lineup = new Lineup();
-  readonly #sources: GateSources;
+  readonly #sources: LineSources;
   readonly #turns = new Map<string, Turns>();
   #loadedAt: number | undefined;
   #settings: GateSettings | undefined;
 
-  constructor(sources: GateSources = {}) {
+  constructor(sources: LineSources = {}) {
     this.#sources = sources;
   }
 
@@ -85,6 +90,11 @@ export class TaskLine {
     return arrivals;
   }
 
+  /** The line is read anew from the rows at the next claim; for repairs. */
+  forget(): void {
+    this.#loadedAt = undefined;
+  }
+
   /** Limits or pauses have been changed: they are read again. */
   settingsChanged(): void {
     this.#settings = undefined;
@@ -92,6 +102,7 @@ export class TaskLine {
 
   async #claim(tx: Tx, claims: readonly Claim[]): Promise<Grant[][]> {
     await this.#load(tx);
+    if (this.#sources.pending) await this.onTaskEvents(tx, this.#sources.pending(tx));
     const takers: Taker[] = [];
     for (const item of claims) {
       const again = item.holding === null ? [] : await lostGrants(tx, item);

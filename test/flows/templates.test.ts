@@ -45,6 +45,9 @@ describe('a good file', () => {
       onLost: 'retry',
       exitClasses: {},
       breaker: null,
+      lane: null,
+      limits: { concurrency: null, rate: null },
+      serialKey: null,
       idempotencyKey: null,
       notify: null,
       roles: [],
@@ -348,7 +351,11 @@ describe('chat text cannot become more than text', () => {
     ['an argument nobody declared', '[echo, "{{y}}"]', 'has {{y}}, which is no argument of this template'],
     ['a place that is none', '[echo, "{{x y}}"]', 'has {{x y}}, which is no place for an argument'],
     ['an open place', '[echo, "{{x"]', 'has {{x, which is no place for an argument'],
-    ['a hash outside the key', '[echo, "{{hash x}}"]', 'has {{hash x}}, which only idempotencyKey may use'],
+    [
+      'a hash outside the key',
+      '[echo, "{{hash x}}"]',
+      'has {{hash x}}, which only idempotencyKey and serialKey may use',
+    ],
   ])('%s', (_name, command, message) => {
     expect(problems(withArg(command)).join('\n')).toContain(message);
   });

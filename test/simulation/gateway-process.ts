@@ -69,7 +69,12 @@ export class GatewayProcess {
     const { emit } = this.base;
     this.registry = new AgentRegistry({ ...this.base, offlineMs: OFFLINE_MS });
     const labelSets = () => templates.list().flatMap(({ labels }) => (labels === null ? [] : [labels]));
-    this.dispatch = new Dispatch({ ...this.base, line: new TaskLine(), leaseMs: LEASE_MS, labelSets });
+    this.dispatch = new Dispatch({
+      ...this.base,
+      line: new TaskLine({ pending: (tx) => this.base.taskEvents.pending(tx) }),
+      leaseMs: LEASE_MS,
+      labelSets,
+    });
     this.gateway = new AgentGateway({
       ...this.base,
       ids: this.store.ids,

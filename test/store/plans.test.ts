@@ -24,7 +24,7 @@ const ALLOWED: Readonly<Record<string, { steps: readonly string[]; why: string }
   },
   'gate.all': { steps: ['SCAN gate'], why: 'what people have limited or paused: few' },
   'audit.queued': {
-    steps: ['SCAN first', 'SCAN band', 'SCAN band'],
+    steps: ['SCAN waiting', 'SCAN 3 CONSTANT ROWS', 'SCAN waiting', 'SCAN level'],
     why: 'the recursive expression; one row per queue and priority that has waiting tasks',
   },
   'http.said': {

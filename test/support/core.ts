@@ -112,7 +112,7 @@ export class Core {
     this.store = openSqlite({ path: this.path, clock: this.clock });
     const common = { store: this.store, clock: this.clock, log: silentLog, emit: this.emit };
     this.registry = new AgentRegistry({ ...common, offlineMs: OFFLINE_MS });
-    this.line = new TaskLine(options.gates);
+    this.line = new TaskLine({ ...options.gates, pending: (tx) => this.#bus.pending(tx) });
     this.dispatch = new Dispatch({
       ...common,
       line: this.line,
