@@ -13,6 +13,8 @@ export interface GatewayOptions {
   settings: GatewaySettings;
   log: Log;
   clock?: Clock;
+  /** Default: true. Tests that start many gateways do without. */
+  reserveLog?: boolean;
 }
 
 export interface Gateway {
@@ -25,10 +27,11 @@ export interface Gateway {
 }
 
 /** @throws AppError store_locked, invalid_config: with nothing left running */
-export async function startGateway({ settings, log, clock = systemClock }: GatewayOptions): Promise<Gateway> {
+export async function startGateway(options: GatewayOptions): Promise<Gateway> {
+  const { settings, log, clock = systemClock, reserveLog = true } = options;
   const token = adminToken(settings.stateDir, settings.adminToken);
   log.addSecret(token);
-  const store = openSqlite({ path: databasePath(settings.stateDir), clock });
+  const store = openSqlite({ path: databasePath(settings.stateDir), clock, reserveLog });
   const started: Service[] = [];
   const stop = async () => {
     for (const service of started.splice(0).reverse()) await service.stop();

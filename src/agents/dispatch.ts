@@ -2,8 +2,8 @@ import type { Clock } from '../clock.ts';
 import type { Log } from '../log.ts';
 import type { Store } from '../store/store.ts';
 import type { Tx } from '../store/tx.ts';
-import { type Claim, claimTasks, type Grant } from '../tasks/claim.ts';
-import { labelSuffix } from '../tasks/create.ts';
+import type { Claim, Grant, TaskLine } from '../tasks/claim.ts';
+import { labelSuffix } from '../tasks/streams.ts';
 import type { TaskEvent } from '../tasks/task.ts';
 import { type Parked, ParkingLot } from './parking.ts';
 import type { AgentInstance } from './registry.ts';
@@ -14,6 +14,7 @@ interface ParkedPull extends Parked<Grant[]> {
 
 export interface DispatchOptions {
   store: Store;
+  line: TaskLine;
   clock: Clock;
   log: Log;
   leaseMs: number;
@@ -73,7 +74,7 @@ export class Dispatch {
   async take(claim: Claim): Promise<Grant[]> {
     this.#tookAt = performance.now();
     if (this.#stopped) return [];
-    const grants = (await this.#options.store.write(claimTasks, [claim]))[0]!;
+    const grants = (await this.#options.store.write(this.#options.line.claim, [claim]))[0]!;
     this.#ready = grants.length < claim.max ? 0 : Math.max(0, this.#ready - grants.length);
     return grants;
   }
@@ -92,15 +93,8 @@ export class Dispatch {
 
   /** Subscriber, last in order: serves waiting agents in the transaction that queued their task. */
   async onTaskEvents(tx: Tx, events: readonly TaskEvent[]): Promise<void> {
-    const due = new Set<string>();
-    let count = 0;
-    for (const event of events) {
-      if (event.type !== 'task.queued') continue;
-      if (event.runAt <= tx.now) {
-        due.add(event.queue);
-        count += 1;
-      } else tx.afterCommit(() => this.#wakeAt(event.runAt));
-    }
+    const { due, count, nextAt } = await this.#options.line.onTaskEvents(tx, events);
+    if (nextAt !== undefined) tx.afterCommit(() => this.#wakeAt(nextAt));
     if (count > 0) {
       tx.afterCommit(() => {
         this.#ready += count;
@@ -123,7 +117,7 @@ export class Dispatch {
   async #serve(tx: Tx, wanted: (pull: ParkedPull) => boolean): Promise<void> {
     const pulls = this.#parked.all().filter(wanted);
     if (pulls.length === 0) return;
-    const grants = await claimTasks.run(
+    const grants = await this.#options.line.claim.run(
       tx,
       pulls.map((pull) => pull.claim),
     );

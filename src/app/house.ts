@@ -29,6 +29,7 @@ import type { Service } from '../service.ts';
 import { EventQueue } from '../store/events.ts';
 import type { Store } from '../store/store.ts';
 import { Breakers } from '../tasks/breakers.ts';
+import { TaskLine } from '../tasks/claim.ts';
 import type { TaskEvent } from '../tasks/task.ts';
 import { createFinishedTasks, type FinishedTasks } from '../telemetry/finished.ts';
 import { VERSION } from '../version.ts';
@@ -54,8 +55,8 @@ export async function buildHouse(
   token: string,
 ): Promise<House> {
   const base = await lay(settings, store, log, clock);
-  const agents = agentRooms(base);
-  const breakers = breakerRoom(base, agents);
+  const breakers: Breakers = breakerRoom(base, () => agents.dispatch);
+  const agents = agentRooms(base, breakers);
   const chat = new ChatChanges();
   const finished = createFinishedTasks();
   const { templates, outbox, emit } = base;
@@ -68,7 +69,13 @@ export async function buildHouse(
   const { retention, taskAudit } = upkeepRooms(
     base,
     { ...agents, ...open },
-    { sweep: () => sweeper.sweepOnce(), wakeDelivery: () => delivery.wake() },
+    {
+      sweep: () => {
+        agents.line.forget();
+        return sweeper.sweepOnce();
+      },
+      wakeDelivery: () => delivery.wake(),
+    },
   );
   const rooms: Rooms = {
     ...base,
@@ -138,12 +145,20 @@ function templatesFolder({ templatesDir }: GatewaySettings): string {
   return templatesDir;
 }
 
-function agentRooms(base: Base): Pick<Rooms, 'tokens' | 'registry' | 'dispatch' | 'gateway'> {
+function agentRooms(
+  base: Base,
+  breakers: Breakers,
+): Pick<Rooms, 'tokens' | 'registry' | 'dispatch' | 'line' | 'gateway'> {
   const { store, settings, templates } = base;
   const { leaseMs, heartbeatMs, offlineMs } = settings;
   const registry = new AgentRegistry({ ...base, offlineMs });
   const labelSets = () => templates.list().flatMap((template) => (template.labels === null ? [] : [template.labels]));
-  const dispatch = new Dispatch({ ...base, leaseMs, labelSets });
+  const line = new TaskLine({
+    breakers,
+    limitsOf: (id) => templates.get(id)?.limits,
+    pending: (tx) => base.taskEvents.pending(tx),
+  });
+  const dispatch = new Dispatch({ ...base, line, leaseMs, labelSets });
   const gateway = new AgentGateway({
     ...base,
     ids: store.ids,
@@ -154,14 +169,14 @@ function agentRooms(base: Base): Pick<Rooms, 'tokens' | 'registry' | 'dispatch' 
     version: VERSION,
     assignmentOf: (grant) => assignmentOf(templates, store.ids, grant),
   });
-  return { tokens: new AgentTokens(store), registry, dispatch, gateway };
+  return { tokens: new AgentTokens(store), registry, dispatch, line, gateway };
 }
 
 /** A breaker that closes lets tasks go: the agents that wait for work look again. */
-function breakerRoom({ templates, log, store }: Base, { dispatch }: Pick<Rooms, 'dispatch'>): Breakers {
+function breakerRoom({ templates, log, store }: Base, dispatch: () => Dispatch): Breakers {
   const onFreed = () => {
     store
-      .transact('breaker.freed', (tx) => dispatch.serveDue(tx))
+      .transact('breaker.freed', (tx) => dispatch().serveDue(tx))
       .catch((error: unknown) => log.error('breaker.freed_failed', { error }));
   };
   return new Breakers({ policies: breakerPolicies(templates), log, onFreed });

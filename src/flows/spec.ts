@@ -23,11 +23,22 @@ export interface TaskOptions {
   agent?: string;
   notifyPolicy?: NotifyPolicy | null;
   priority?: Priority;
+  lane?: string;
   /** Epoch milliseconds. */
   runAt?: number | null;
   ttlMs?: number | null;
   timeoutMs?: number;
 }
+
+/** The lane of a task whose template names none. */
+const LANE_OF: Readonly<Record<TaskSource, string>> = {
+  chat: 'main',
+  api: 'main',
+  hook: 'main',
+  workflow: 'main',
+  cron: 'cron',
+  subagent: 'subagent',
+};
 
 /** The task that a template makes of checked arguments (`checkArgs`). */
 export function toNewTask(template: Template, args: Record<string, ArgValue>, options: TaskOptions): NewTask {
@@ -38,8 +49,10 @@ export function toNewTask(template: Template, args: Record<string, ArgValue>, op
     pool: options.pool ?? template.pool,
     agent,
     labels: template.labels,
+    lane: options.lane ?? template.lane ?? LANE_OF[options.source],
+    serialKey: filledKey(template.serialKey, args),
     args,
-    idempotencyKey: options.idempotencyKey ?? keyOf(template, args),
+    idempotencyKey: options.idempotencyKey ?? filledKey(template.idempotencyKey, args),
     sessionKey: options.sessionKey ?? null,
     flowId: options.flowId ?? null,
     source: options.source,
@@ -78,9 +91,9 @@ function refuseOptions(template: Template, args: Readonly<Record<string, ArgValu
   }
 }
 
-function keyOf(template: Template, args: Readonly<Record<string, ArgValue>>): string | null {
-  if (template.idempotencyKey === null) return null;
-  const key = fillPlaces(template.idempotencyKey, args, keyPart);
+function filledKey(text: string | null, args: Readonly<Record<string, ArgValue>>): string | null {
+  if (text === null) return null;
+  const key = fillPlaces(text, args, keyPart);
   return key.length <= MAX_KEY_CHARS ? key : `sha256:${sha256(key)}`;
 }
 

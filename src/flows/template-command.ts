@@ -13,12 +13,15 @@ export function commandIssues(content: TemplateContent): Issue[] {
   );
 }
 
-/** The idempotency key may use arguments only: never the clock, never a random value. */
+/** Keys may use arguments only: never the clock, never a random value. */
 export function keyIssues(content: TemplateContent): Issue[] {
-  if (content.idempotencyKey === undefined) return [];
-  const places = placesIn(content.idempotencyKey);
-  const messages = typeof places === 'string' ? [places] : placeMessages(places, content, true);
-  return messages.map((message) => ({ path: ['idempotencyKey'], message }));
+  return (['idempotencyKey', 'serialKey'] as const).flatMap((field) => {
+    const key = content[field];
+    if (key === undefined) return [];
+    const places = placesIn(key);
+    const messages = typeof places === 'string' ? [places] : placeMessages(places, content, true);
+    return messages.map((message) => ({ path: [field], message }));
+  });
 }
 
 /** Names and values of `env`, names of `secrets`. */
@@ -94,7 +97,7 @@ function placeMessages(
 ): string[] {
   return places.flatMap(({ name, hash }) => {
     if (!Object.hasOwn(args, name)) return [`has {{${name}}}, which is no argument of this template`];
-    return hash && !mayHash ? [`has {{hash ${name}}}, which only idempotencyKey may use`] : [];
+    return hash && !mayHash ? [`has {{hash ${name}}}, which only idempotencyKey and serialKey may use`] : [];
   });
 }
 

@@ -212,6 +212,12 @@ function templateOf(content: TemplateContent, digest: string): Template {
     onLost: content.onLost,
     exitClasses: retry.on.exit,
     breaker: breakerOf(content),
+    lane: content.lane ?? null,
+    limits: {
+      concurrency: content.concurrency ?? null,
+      rate: content.rate ? { perMs: content.rate.per, max: content.rate.max } : null,
+    },
+    serialKey: content.serialKey ?? null,
     idempotencyKey: content.idempotencyKey ?? null,
     notify: content.notify ?? null,
     roles: content.roles ?? [],

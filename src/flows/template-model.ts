@@ -1,5 +1,6 @@
 import type { Role } from '../sessions/rights.ts';
 import type { BreakerPolicy } from '../tasks/breakers.ts';
+import type { TemplateLimits } from '../tasks/gates.ts';
 import type { ArgValue, ErrorClass, OnLost } from '../tasks/run-words.ts';
 import type { NotifyPolicy, Priority } from '../tasks/states.ts';
 import type { RetryPolicy } from '../tasks/task.ts';
@@ -63,6 +64,12 @@ export interface Template {
   readonly exitClasses: Readonly<Record<string, ErrorClass>>;
   /** Its settings are those of this file; see `breakerPolicies` for names that several templates share. */
   readonly breaker: BreakerPolicy | null;
+  /** Null: that of the task's source. */
+  readonly lane: string | null;
+  /** How many may run at once and start in a time. */
+  readonly limits: TemplateLimits;
+  /** Text with places: at most one task runs per key. */
+  readonly serialKey: string | null;
   readonly idempotencyKey: string | null;
   /** Null: the default of the task's source. */
   readonly notify: NotifyPolicy | null;

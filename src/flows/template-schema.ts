@@ -22,10 +22,10 @@ const line = (max: number) =>
     .refine((text) => text.trim() !== '', 'must not be empty');
 
 /** One of `now`; other values that a later version will know get their own sentence. */
-function available<const T extends string>(now: readonly T[], later: readonly string[] | 'any') {
+function available<const T extends string>(now: readonly T[], later: readonly string[]) {
   return z.unknown().transform((value, context): T => {
     if (now.includes(value as T)) return value as T;
-    const isPlanned = typeof value === 'string' && (later === 'any' || later.includes(value));
+    const isPlanned = typeof value === 'string' && later.includes(value);
     const message = isPlanned
       ? `${value.slice(0, 32)} ${NOT_YET}; there is ${now.join(', ')}`
       : `must be ${now.join(' or ')}`;
@@ -108,7 +108,7 @@ export const templateSchema = z.strictObject({
     .optional(),
   turn: available(['background'], ['foreground']).prefault('background'),
   priority: z.enum(PRIORITIES).prefault('normal'),
-  lane: available(['main'], 'any').prefault('main'),
+  lane: name('a lane').optional(),
   timeout: duration('1s', '7d').prefault('10m'),
   grace: duration('0s', '10m').prefault('10s'),
   limits: z
@@ -119,9 +119,9 @@ export const templateSchema = z.strictObject({
     })
     .prefault({}),
   ttl: duration('1s', '365d').optional(),
-  rate: notYet(),
-  concurrency: notYet(),
-  serialKey: notYet(),
+  rate: z.strictObject({ per: duration('1s', '1d'), max: z.int().min(1).max(100_000) }).optional(),
+  concurrency: z.int().min(1).max(10_000).optional(),
+  serialKey: line(200).optional(),
   onLost: z.enum(ON_LOST).prefault('retry'),
   retry: retrySchema.prefault({}),
   breaker: breakerSchema.optional(),

@@ -10,6 +10,7 @@ import type { AgentTokens } from '../agents/tokens.ts';
 import { type Submitter, submissionSchema } from '../flows/submit.ts';
 import { type AdminAuth, bearerOf } from './auth.ts';
 import { type HotRoute, hotRoute } from './hot.ts';
+import { plainSubmissions, plainSuccesses } from './quick-shapes.ts';
 
 export interface HotRouteOptions {
   admin: AdminAuth;
@@ -49,6 +50,7 @@ export function hotRoutes({ admin, tokens, gateway, submitter }: HotRouteOptions
         ...asAdmin,
         bodyLimit: 8 * MIB,
         schema: z.array(submissionSchema).min(1).max(BATCH_LIMIT),
+        quick: (body) => plainSubmissions(body, BATCH_LIMIT),
         answer: async (_identity, body) => ({ status: 201, body: { tasks: await submitter.submitAll(body) } }),
       }),
     ],
@@ -85,6 +87,7 @@ export function hotRoutes({ admin, tokens, gateway, submitter }: HotRouteOptions
         ...asAgent,
         bodyLimit: 32 * MIB,
         schema: reportRequestSchema,
+        quick: plainSuccesses,
         answer: async (identity, body) => ({ status: 200, body: await gateway.report(identity, body) }),
       }),
     ],

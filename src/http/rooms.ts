@@ -12,6 +12,7 @@ import type { Outbox } from '../outbox/enqueue.ts';
 import type { TaskAudit } from '../retention/audit.ts';
 import type { Store } from '../store/store.ts';
 import type { Breakers } from '../tasks/breakers.ts';
+import type { TaskLine } from '../tasks/claim.ts';
 import type { Emit, TaskEvent } from '../tasks/task.ts';
 import type { AdminAuth } from './auth.ts';
 
@@ -29,6 +30,7 @@ export interface Rooms {
   readonly tokens: AgentTokens;
   readonly registry: AgentRegistry;
   readonly dispatch: Dispatch;
+  readonly line: TaskLine;
   readonly gateway: AgentGateway;
   readonly breakers: Breakers;
   readonly outbox: Outbox;

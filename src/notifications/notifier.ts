@@ -74,11 +74,19 @@ async function homesOf(tx: Tx, events: readonly TaskEvent[]): Promise<Map<number
   const flowIds = [...new Set(events.flatMap(({ flowId }) => (flowId === null ? [] : [flowId])))];
   if (flowIds.length === 0) return new Map();
   const rows = await tx.all(flowHomes, { rows: flowIds.map((id) => [id]) });
-  return new Map(
-    rows.flatMap((row) =>
-      row.route === null ? [] : [[row.id, { ...row, destination: JSON.parse(row.route) as Route }]],
-    ),
-  );
+  const homes = new Map<number, Home>();
+  // Flows of one batch often go to the same place.
+  const routes = new Map<string, Route>();
+  for (const row of rows) {
+    if (row.route === null) continue;
+    let destination = routes.get(row.route);
+    if (!destination) {
+      destination = JSON.parse(row.route) as Route;
+      routes.set(row.route, destination);
+    }
+    homes.set(row.id, { ...row, destination });
+  }
+  return homes;
 }
 
 function messageOf(tx: Tx, event: TaskEvent, home: Home, options: NotifierOptions): NewMessage | undefined {

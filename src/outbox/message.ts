@@ -71,5 +71,5 @@ export function distinctChats(chats: readonly ChatKey[]): ChatKey[] {
 
 /** What every database can store: broken surrogates become U+FFFD, NUL goes (PostgreSQL's text refuses it). */
 export function storable(text: string): string {
-  return text.replace(/\p{Cs}/gu, '\uFFFD').replaceAll('\u0000', '');
+  return text.isWellFormed() && !text.includes('\u0000') ? text : text.toWellFormed().replaceAll('\u0000', '');
 }

@@ -21,6 +21,16 @@ const NEW_COLUMNS = {
   sent_at: 'int',
 } as const;
 
+/**
+ * That a message is one of a task's: found by its dedupe key, which begins with the task (notifications/notifier.ts), since an index
+ * over the tasks of all messages would cost every message an entry. `message` is the table's name there, `task` the id's column.
+ */
+export function isOfTask(message: string, task: string) {
+  const key = sql.ref(`${message}.dedupe_key`);
+  const id = sql.ref(task);
+  return sql`${key} > 'task:' || ${id} || ':' and ${key} < 'task:' || ${id} || ';'`;
+}
+
 type NewRows = { rows: unknown[][]; now: number };
 
 /** New messages without a dedupe key among them; columns as in `NEW_COLUMNS`. */
@@ -185,7 +195,7 @@ export const supersedeUpdates = hot<{ rows: unknown[][]; reason: string }, { id:
   'outbox.supersede',
   (d, p) => sql`
   update outbox set status = 'superseded', error = ${p.reason}
-  where ${d.guard('outbox.status')} = 'pending' and kind = 'update' and parts_sent = 0 and maybe_repeat = 0
+  where outbox.status = 'pending' and kind = 'update' and parts_sent = 0 and maybe_repeat = 0
     and task_id in (select head.task_id from ${d.rows(p.rows.param, { message_id: 'int' })} as r join outbox as head on head.id = r.message_id)
     and exists (
       select 1 from outbox as result

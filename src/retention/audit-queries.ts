@@ -5,22 +5,20 @@ import type { TaskRow } from './task-faults.ts';
 
 /** What the audit reads, and the writes that no verb has. All but the two walks read what is live or undecided and nothing else. */
 
-/** Queued tasks that have been due since `before`; goes from queue to queue along the claim index. */
+/** Queued tasks that have been due since `before`; goes from stream to stream along the claim index. */
 export const overdueQueued = hot<{ before: number; limit: number }, QueuedRow>(
   'audit.queued',
   (_d, p) => sql`
-  with recursive band (queue, priority) as (
-    select queue, priority from (
-      select queue, priority from task where status = 'queued' and queue > '' order by queue, priority limit 1
-    ) as first
+  with recursive waiting (stream_id) as (
+    select min(stream_id) from task where status = 'queued'
     union all
-    select next.queue, next.priority from band join task as next on next.id = (
-      select t.id from task as t where t.status = 'queued' and (t.queue, t.priority) > (band.queue, band.priority)
-      order by t.queue, t.priority limit 1
-    )
-  )
-  select t.id, t.queue, t.run_at from band cross join task as t
-  where t.status = 'queued' and t.queue = band.queue and t.priority = band.priority and t.run_at <= ${p.before}
+    select (select min(t.stream_id) from task as t where t.status = 'queued' and t.stream_id > waiting.stream_id)
+    from waiting where waiting.stream_id is not null
+  ),
+  level (priority) as (values (0), (1), (2))
+  select t.id, stream.queue, t.run_at
+  from waiting cross join stream on stream.id = waiting.stream_id cross join level cross join task as t
+    on t.status = 'queued' and t.stream_id = waiting.stream_id and t.priority = level.priority and t.run_at <= ${p.before}
   limit ${p.limit}`,
 );
 

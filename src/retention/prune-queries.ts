@@ -1,4 +1,5 @@
 import { type RawBuilder, sql } from 'kysely';
+import { isOfTask } from '../outbox/queries.ts';
 import { type HotQuery, hot } from '../store/dialect.ts';
 import { RETENTION_MS } from '../tasks/transition.ts';
 
@@ -83,7 +84,7 @@ export const KINDS: readonly Kind[] = [
       and not exists (select 1 from dead_letter where dead_letter.task_id = t.id and dead_letter.state = 'dead')
       and not exists (select 1 from effect where effect.task_id = t.id and effect.state = 'init')
       and not exists (select 1 from effect where effect.first_task_id = t.id and effect.state = 'init')
-      and not exists (select 1 from outbox where outbox.task_id = t.id
+      and not exists (select 1 from outbox where ${isOfTask('outbox', 't.id')}
         and (outbox.status = 'pending' or outbox.status = 'sending' or outbox.status = 'unknown'))`,
     parts: [
       { table: 'event', owner: 'task_id' },

@@ -15,6 +15,11 @@ export class EventQueue<E> {
     else this.#pending.set(tx, [...events]);
   }
 
+  /** What this transaction has emitted and not drained yet. */
+  pending(tx: Tx): readonly E[] {
+    return this.#pending.get(tx) ?? [];
+  }
+
   /** Call order is drain order. */
   subscribe(subscriber: (tx: Tx, events: readonly E[]) => Promise<void>): void {
     this.#subscribers.push(subscriber);

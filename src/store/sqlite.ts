@@ -9,6 +9,7 @@ import { type IdCodec, idCodec } from '../ids.ts';
 import { type Dialect, type HotQuery, sqliteDialect } from './dialect.ts';
 import { type CommitEngine, foreignAwait, GroupCommit, groupByVerb, runCalls, type Unit } from './group-commit.ts';
 import { migrate } from './migrate.ts';
+import { reserveLog } from './reserve-log.ts';
 import { Statements } from './statements.ts';
 import { type BeforeCommit, insideTransaction, type Store, type StoreStats } from './store.ts';
 import type { Tx, Verb } from './tx.ts';
@@ -19,6 +20,8 @@ export interface SqliteOptions {
   clock?: Clock;
   /** Bound of the file's size, in pages of 4 KiB; beyond it writes fail with `storage_full`. Default: SQLite's own, far away. */
   maxPages?: number;
+  /** Writes the log's whole length once, at the start; see `reserveLog`. */
+  reserveLog?: boolean;
 }
 
 /** 4,000 pages of 4 KiB, 16 MB: bounds the log; smaller and larger bounds made no difference that could be told from noise. */
@@ -82,11 +85,12 @@ class SqliteStore implements Store, CommitEngine {
   #open: SqliteTx | undefined;
   #counts = { transactions: 0, units: 0, rollbacks: 0 };
 
-  constructor({ path, clock = systemClock, maxPages }: SqliteOptions, lock: Connection) {
+  constructor({ path, clock = systemClock, maxPages, reserveLog: reserve }: SqliteOptions, lock: Connection) {
     this.#path = path;
     this.#clock = clock;
     this.#lock = lock;
     const writer = openWriter(path, maxPages);
+    if (reserve) reserveLog(writer, `${path}-wal`, WAL_PAGES);
     this.#writer = new Statements(writer);
     this.#reader = new Statements(openReader(path));
     this.ids = idCodec(idKey(writer));

@@ -1,3 +1,5 @@
+import type { GateTable, RateBucketTable, SlotTable, StreamTable } from './line-tables.ts';
+
 /** Row types of every table (migrations hold the truth). Times: epoch milliseconds. `Json` columns hold JSON text. */
 type Json = string;
 type Flag = number;
@@ -6,8 +8,8 @@ export interface TaskTable {
   id: number;
   template: string;
   runtime: string;
-  /** `pool/runtime`, or `@agent/runtime` for a task pinned to one agent. */
-  queue: string;
+  /** The line it stands in; see tasks/streams.ts. */
+  stream_id: number;
   labels: Json | null;
   status: string;
   /** 0 high, 1 normal, 2 low. */
@@ -358,6 +360,10 @@ export interface BreakerTable {
 }
 
 export interface Tables {
+  stream: StreamTable;
+  slot: SlotTable;
+  rate_bucket: RateBucketTable;
+  gate: GateTable;
   meta: { key: string; value: string };
   id_block: { name: string; next: number };
   task: TaskTable;

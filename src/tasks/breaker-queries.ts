@@ -71,27 +71,15 @@ export const runsJustEnded = hot<{ rows: unknown[][]; now: number }, EndedRun>(
   where run.ended_at = ${p.now}`,
 );
 
-/** Every queue that holds a queued task, each found by one step in the claim index. */
-export const busyQueues = hot<Record<string, never>, { queue: string }>(
-  'breaker.queues',
-  () => sql`
-  with recursive r(queue) as (
-    select min(queue) from task where status = 'queued'
-    union all
-    select (select min(task.queue) from task where task.status = 'queued' and task.queue > r.queue) from r where r.queue is not null
-  )
-  select queue from r where queue is not null`,
-);
-
 /** The first due tasks of one band: what its agents would take next. */
 export const nextInBand = hot<
-  { queue: string; priority: number; now: number; limit: number },
+  { stream: number; priority: number; now: number; limit: number },
   { id: number; template: string }
 >(
   'breaker.next',
   (_d, p) => sql`
   select id, template from task
-  where status = 'queued' and queue = ${p.queue} and priority = ${p.priority} and run_at <= ${p.now}
+  where status = 'queued' and stream_id = ${p.stream} and priority = ${p.priority} and run_at <= ${p.now}
   order by run_at, id limit ${p.limit}`,
 );
 

@@ -1,11 +1,12 @@
 import type { Tx } from '../store/tx.ts';
-import { busyQueues, nextInBand, runsJustEnded } from './breaker-queries.ts';
+import { nextInBand, runsJustEnded } from './breaker-queries.ts';
 import { type Admission, callOutcome } from './breaker-state.ts';
 import type { Breakers, CallReport } from './breakers.ts';
 import { headsOf, settle } from './cancel.ts';
+import { allBands } from './line-queries.ts';
 import { insertEvents, type TaskHead } from './queries.ts';
 import type { ErrorClass, RunOutcome } from './run-words.ts';
-import { isHeld, PRIORITIES } from './states.ts';
+import { isHeld } from './states.ts';
 import type { Emit, TaskEvent } from './task.ts';
 
 type Room = Pick<Breakers, 'admit' | 'recordOutcomes' | 'policies'>;
@@ -75,9 +76,9 @@ export async function sweepBreakers(tx: Tx, breakers: Room, emit: Emit<TaskEvent
   const admissions = await breakers.admit(tx, impatient);
   if (![...admissions.values()].some(({ state }) => state === 'open')) return 0;
   const next: { id: number; template: string }[] = [];
-  for (const { queue } of await tx.all(busyQueues, {})) {
-    for (const priority of PRIORITIES.keys())
-      next.push(...(await tx.all(nextInBand, { queue, priority, now: tx.now, limit: LOOK_AHEAD })));
+  for (const { id: stream, template, priority } of await tx.all(allBands, {})) {
+    if (breakers.policies.of(template)?.onOpen !== 'fail') continue;
+    next.push(...(await tx.all(nextInBand, { stream, priority, now: tx.now, limit: LOOK_AHEAD })));
   }
   return failBehindBreakers(tx, next, breakers, emit);
 }

@@ -2,25 +2,11 @@ import { canonicalJson, sha256 } from '../ids.ts';
 import type { Tx, Verb } from '../store/tx.ts';
 import { insertTasks, tasksByIdempotency } from './queries.ts';
 import { defaultNotifyPolicy, priorityNumber, type TaskState } from './states.ts';
+import { ensureStreams, queueName, streamKey } from './streams.ts';
 import { type CreateAnswer, DEFAULT_RETRY, type Emit, type NewTask, type TaskEvent } from './task.ts';
 
 /** Gives each task that is really created its flow (ids in the same order); called at most once, in the same transaction. */
 export type FlowFor = (tx: Tx, items: readonly NewTask[]) => Promise<(number | null)[]>;
-
-/**
- * The queue a task waits in, for example `default/shell`, `@printer-pc/shell` or `default/shell?city=sz`: everything that decides
- * which agents may take it, so that claims look at few queues instead of filtering one long one.
- */
-export function queueName(task: Pick<NewTask, 'pool' | 'agent' | 'runtime' | 'labels'>): string {
-  const place = task.agent === null ? task.pool : `@${task.agent}`;
-  return `${place}/${task.runtime}${labelSuffix(task.labels)}`;
-}
-
-/** `?city=sz&floor=3`, sorted by name; empty without labels. */
-export function labelSuffix(labels: Readonly<Record<string, string>> | null): string {
-  const pairs = Object.entries(labels ?? {}).sort(([a], [b]) => (a < b ? -1 : 1));
-  return pairs.length === 0 ? '' : `?${pairs.map(([key, value]) => `${key}=${value}`).join('&')}`;
-}
 
 /**
  * Creates tasks as `queued`. An idempotency key that its template and owner have used before answers the existing task
@@ -108,24 +94,35 @@ async function insert(
 ): Promise<CreateAnswer[]> {
   if (items.length === 0) return [];
   const flows = flowFor ? await flowFor(tx, items) : items.map((item) => item.flowId);
+  const streams = await ensureStreams(
+    tx,
+    items.map((item) => streamKey(item, queueName(item))),
+  );
   const first = await tx.ids(items.length);
-  const rows = items.map((item, index) => taskRow(first + index, item, keys[index]!, flows[index]!, tx.now));
+  const places = items.map((_, index) => ({ id: first + index, streamId: streams[index]!, flowId: flows[index]! }));
+  const rows = items.map((item, index) => taskRow(places[index]!, item, keys[index]!, tx.now));
   await tx.run(insertTasks, { rows, now: tx.now });
   emit(
     tx,
-    items.map((item, index) => queuedEvent(first + index, item, flows[index]!, tx.now)),
+    items.map((item, index) => queuedEvent(places[index]!, item, tx.now)),
   );
   return items.map((_, index) => ({ result: 'created', id: first + index, status: 'queued', flowId: flows[index]! }));
 }
 
-function taskRow(id: number, task: NewTask, key: Key | null, flowId: number | null, now: number): unknown[] {
+interface Place {
+  id: number;
+  streamId: number;
+  flowId: number | null;
+}
+
+function taskRow({ id, streamId, flowId }: Place, task: NewTask, key: Key | null, now: number): unknown[] {
   const policy = task.notifyPolicy ?? defaultNotifyPolicy(task.source);
   const nobodyWaits = task.sessionKey === null || policy === 'silent';
   return [
     id,
     task.template,
     task.runtime,
-    queueName(task),
+    streamId,
     task.labels,
     priorityNumber(task.priority),
     task.runAt ?? now,
@@ -148,10 +145,11 @@ function taskRow(id: number, task: NewTask, key: Key | null, flowId: number | nu
   ];
 }
 
-function queuedEvent(id: number, task: NewTask, flowId: number | null, now: number): TaskEvent {
+function queuedEvent({ id, streamId, flowId }: Place, task: NewTask, now: number): TaskEvent {
   return {
     type: 'task.queued',
-    queue: queueName(task),
+    streamId,
+    priority: priorityNumber(task.priority),
     runAt: task.runAt ?? now,
     id,
     template: task.template,

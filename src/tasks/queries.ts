@@ -23,17 +23,17 @@ export const tasksByIdempotency = hot<{ rows: unknown[][] }, ExistingKey>(
 export const insertTasks = hot<{ rows: unknown[][]; now: number }>(
   'task.insert',
   (d, p) => sql`
-  insert into task (id, template, runtime, queue, labels, status, priority, run_at, args, idempotency, payload_digest, session_key,
+  insert into task (id, template, runtime, stream_id, labels, status, priority, run_at, args, idempotency, payload_digest, session_key,
     flow_id, source, scope_kind, label, parent_id, notify_policy, delivery_status, max_attempts, retry, timeout_ms, expires_at,
     on_lost, created_at, last_event_at)
-  select id, template, runtime, queue, labels, 'queued', priority, run_at, args, idempotency, payload_digest, session_key,
+  select id, template, runtime, stream_id, labels, 'queued', priority, run_at, args, idempotency, payload_digest, session_key,
     flow_id, source, scope_kind, label, parent_id, notify_policy, delivery_status, max_attempts, retry, timeout_ms, expires_at,
     on_lost, ${p.now}, ${p.now}
   from ${d.rows(p.rows.param, {
     id: 'int',
     template: 'text',
     runtime: 'text',
-    queue: 'text',
+    stream_id: 'int',
     labels: 'json',
     priority: 'int',
     run_at: 'int',
@@ -88,21 +88,12 @@ export interface DueTask {
   checkpoint: string | null;
 }
 
-/** Which bands (queue and priority) have a task that is due: one look for all agents that ask. */
-export const dueBands = hot<{ rows: unknown[][]; now: number }, { queue: string; priority: number }>(
-  'task.due_bands',
-  (d, p) => sql`
-  select r.queue, r.priority from ${d.rows(p.rows.param, { queue: 'text', priority: 'int' })} as r
-  where exists (select 1 from task where task.status = 'queued' and task.queue = r.queue and task.priority = r.priority
-    and task.run_at <= ${p.now})`,
-);
-
-/** The first tasks of one band, in order: a range of the claim index, so that delayed tasks of a better band cost nothing. */
-export const dueTasks = hot<{ queue: string; priority: number; now: number; limit: number }, DueTask>(
+/** The first tasks of one band, in order: a range of the claim index, so that what is delayed or held back costs nothing. */
+export const dueTasks = hot<{ stream: number; priority: number; now: number; limit: number }, DueTask>(
   'task.due',
   (_d, p) => sql`
   select id, template, runtime, args, idempotency, generation, attempt, timeout_ms, checkpoint from task
-  where status = 'queued' and queue = ${p.queue} and priority = ${p.priority} and run_at <= ${p.now}
+  where status = 'queued' and stream_id = ${p.stream} and priority = ${p.priority} and run_at <= ${p.now}
   order by run_at, id limit ${p.limit}`,
 );
 
@@ -181,7 +172,8 @@ export interface TaskHead {
   attempt: number;
   max_attempts: number;
   retry: string | null;
-  queue: string;
+  stream_id: number;
+  priority: number;
   run_at: number;
   cancel_requested_at: number | null;
   created_at: number;
@@ -193,7 +185,7 @@ export const taskHeads = hot<{ rows: unknown[][] }, TaskHead>(
   'task.heads',
   (d, p) => sql`
   select task.id, task.status, task.run_id, task.template, task.label, task.flow_id, task.session_key, task.notify_policy,
-    task.generation, task.attempt, task.max_attempts, task.retry, task.queue, task.run_at, task.cancel_requested_at, task.created_at,
+    task.generation, task.attempt, task.max_attempts, task.retry, task.stream_id, task.priority, task.run_at, task.cancel_requested_at, task.created_at,
     task.started_at, run.agent_id
   from ${d.rows(p.rows.param, { id: 'int' })} as r cross join task on task.id = r.id left join run on run.id = task.run_id`,
 );

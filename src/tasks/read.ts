@@ -1,9 +1,11 @@
 import type { IdCodec } from '../ids.ts';
 import type { EventTable, RunTable, TaskTable } from '../store/tables.ts';
 import type { Reader } from '../store/tx.ts';
+import { type StreamRow, streamsById } from './line-queries.ts';
 import { selectEvents, selectRuns, selectTasks, selectTasksById, type TaskFilter } from './read-queries.ts';
 import type { ErrorClass } from './run-words.ts';
 import { type DeliveryStatus, type NotifyPolicy, PRIORITIES, type TaskSource, type TaskState } from './states.ts';
+import { placeOf } from './streams.ts';
 import type { RunRecord, TaskRecord } from './task.ts';
 
 /** Tasks as the outside sees them. */
@@ -20,9 +22,12 @@ async function withRuns(reader: Reader, ids: IdCodec, tasks: readonly TaskTable[
     reader,
     tasks.map((task) => task.id),
   );
+  const streamIds = [...new Set(tasks.map((task) => task.stream_id))].map((id) => [id]);
+  const streams = new Map((await reader.all(streamsById, { rows: streamIds })).map((row) => [row.id, row]));
   return tasks.map((task) =>
     taskRecord(
       task,
+      streams.get(task.stream_id)!,
       runs.filter((run) => run.task_id === task.id),
       ids,
     ),
@@ -86,7 +91,7 @@ export async function taskLogs(reader: Reader, ids: IdCodec, id: number): Promis
   });
 }
 
-function taskRecord(task: TaskTable, runs: readonly RunTable[], ids: IdCodec): TaskRecord {
+function taskRecord(task: TaskTable, stream: StreamRow, runs: readonly RunTable[], ids: IdCodec): TaskRecord {
   const succeeded = task.status === 'succeeded';
   return {
     taskId: ids.encode(task.id),
@@ -97,7 +102,8 @@ function taskRecord(task: TaskTable, runs: readonly RunTable[], ids: IdCodec): T
     template: task.template,
     args: json(task.args) as TaskRecord['args'],
     priority: PRIORITIES[task.priority]!,
-    ...placeOf(task.queue),
+    lane: stream.lane,
+    ...poolOf(stream.queue),
     ...(succeeded
       ? { result: { summary: task.summary, outputs: (json(task.outputs) as Record<string, string> | null) ?? {} } }
       : {}),
@@ -128,8 +134,8 @@ function taskRecord(task: TaskTable, runs: readonly RunTable[], ids: IdCodec): T
   };
 }
 
-function placeOf(queue: string): { pool: string; agent?: string } {
-  const place = queue.slice(0, queue.indexOf('/'));
+function poolOf(queue: string): { pool: string; agent?: string } {
+  const place = placeOf(queue);
   return place.startsWith('@') ? { pool: '', agent: place.slice(1) } : { pool: place };
 }
 

@@ -81,7 +81,7 @@ async function requeue(tx: Tx, heads: readonly TaskHead[], emit: Emit<TaskEvent>
     emit(tx, [
       { type: 'task.reopened', ...ref },
       { type: 'task.state', from: head.status as TaskState, to: 'queued', reason: 'retried', ...ref },
-      { type: 'task.queued', queue: head.queue, runAt: tx.now, ...ref },
+      { type: 'task.queued', streamId: head.stream_id, priority: head.priority, runAt: tx.now, ...ref },
     ]);
   }
 }

@@ -45,7 +45,8 @@ export interface HeldRun {
   cancel_requested_at: number | null;
   created_at: number;
   started_at: number | null;
-  queue: string;
+  stream_id: number;
+  priority: number;
   run_at: number;
   expires_at: number | null;
   on_lost: string;
@@ -57,7 +58,7 @@ export interface HeldRun {
 const heldColumns = sql`run.id as run_id, run.task_id, run.agent_id, run.instance_id, run.lease_token, run.started_at as run_started_at,
     run.ended_at as run_ended_at, run.outcome as run_outcome, task.run_id as current_run, task.status, task.template, task.label, task.flow_id, task.session_key,
     task.notify_policy, task.generation, task.attempt, task.max_attempts, task.retry, task.cancel_requested_at, task.created_at,
-    task.started_at, task.queue, task.run_at, task.expires_at, task.on_lost, task.postponed, task.postponed_ms, task.unstarted_losses`;
+    task.started_at, task.stream_id, task.priority, task.run_at, task.expires_at, task.on_lost, task.postponed, task.postponed_ms, task.unstarted_losses`;
 
 export const runsById = hot<{ rows: unknown[][] }, HeldRun>(
   'run.by_id',
@@ -139,10 +140,10 @@ export const grantsOf = hot<
   DueTask & { run_id: number; lease_token: string; run_attempt: number }
 >(
   'run.grants',
-  (_d, p) => sql`
+  (d, p) => sql`
   select task.id, task.template, task.runtime, task.args, task.idempotency, task.generation, task.attempt, task.timeout_ms,
     task.checkpoint, run.id as run_id, run.lease_token, run.attempt as run_attempt
   from run cross join task on task.id = run.task_id
   where run.lease_until is not null and run.agent_id = ${p.agent} and run.instance_id = ${p.instance} and task.status = 'leased'
-  order by run.id`,
+  order by ${d.guard('run.id')}`,
 );

@@ -21,6 +21,10 @@ export interface NewTask {
   agent: string | null;
   /** The agent must have all of these. */
   labels: Record<string, string> | null;
+  /** See `LANE_DEFAULTS`; `main` for all that is not limited together. */
+  lane: string;
+  /** At most one task of the template runs per key; null: no such limit. */
+  serialKey: string | null;
   args: Record<string, ArgValue>;
   /** Unique per template and owner. */
   idempotencyKey: string | null;
@@ -49,7 +53,7 @@ export type CreateAnswer =
 
 /** What subscribers learn, in the transaction that changed the task. */
 export type TaskEvent =
-  | ({ type: 'task.queued'; queue: string; runAt: number } & TaskRef)
+  | ({ type: 'task.queued'; streamId: number; priority: number; runAt: number } & TaskRef)
   | ({ type: 'task.state'; from: TaskState; to: TaskState; reason: string | null } & TaskRef)
   | ({ type: 'task.progress'; percent: number | null; message: string | null } & TaskRef)
   | ({ type: 'task.blocked'; summary: string; question: boolean; reason: string | null } & TaskRef)
@@ -92,6 +96,7 @@ export interface TaskRecord {
   priority: Priority;
   pool: string;
   agent?: string;
+  lane: string;
   result?: { summary: string | null; outputs: Record<string, string> };
   error?: string;
   errorClass?: ErrorClass;

@@ -129,7 +129,13 @@ function eventsOf({ run, decision, result, started }: RunEnding, now: number): T
       ...ref,
     });
   if (decision.to === 'queued')
-    events.push({ type: 'task.queued', queue: run.queue, runAt: queuedAt(run, decision, now), ...ref });
+    events.push({
+      type: 'task.queued',
+      streamId: run.stream_id,
+      priority: run.priority,
+      runAt: queuedAt(run, decision, now),
+      ...ref,
+    });
   if (decision.to === 'waiting') {
     events.push({
       type: 'task.blocked',

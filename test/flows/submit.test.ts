@@ -5,8 +5,14 @@ import { type Submission, Submitter, submissionSchema } from '../../src/flows/su
 import { loadTemplates } from '../../src/flows/templates.ts';
 import { parseWith } from '../../src/http/hot.ts';
 import { touchSessions } from '../../src/sessions/sessions.ts';
+import { streamsById } from '../../src/tasks/line-queries.ts';
 import { Core, ROUTE, SESSION, START } from '../support/core.ts';
 import { ERRANDS } from '../support/errands.ts';
+
+async function queueOf(taskId: string): Promise<string> {
+  const rows = [[(await stored(taskId)).stream_id]];
+  return (await core.store.all(streamsById, { rows }))[0]!.queue;
+}
 
 let core: Core;
 let submitter: Submitter;
@@ -70,12 +76,12 @@ describe('a submission', () => {
       run_at: START + 5,
       expires_at: START + 3_600_000,
       timeout_ms: 90_000,
-      queue: 'p2/shell',
       notify_policy: 'silent',
       label: 'L',
       session_key: SESSION,
     });
-    expect((await stored((await submit({ template: 'hello', agent: 'pc-1' })).taskId)).queue).toBe('@pc-1/shell');
+    expect(await queueOf(answer.taskId)).toBe('p2/shell');
+    expect(await queueOf((await submit({ template: 'hello', agent: 'pc-1' })).taskId)).toBe('@pc-1/shell');
   });
 
   it('with a key that was used before answers the first task; with other arguments it is a conflict by name', async () => {

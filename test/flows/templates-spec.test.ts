@@ -82,6 +82,8 @@ idempotencyKey: "checkin:{{hash guest}}:{{room}}:{{day}}"
       pool: 'default',
       agent: 'pc-1',
       labels: { city: 'sz' },
+      lane: 'main',
+      serialKey: null,
       args,
       idempotencyKey: `checkin:${sha256('张三').slice(0, 16)}:302:2026-03-01`,
       sessionKey: 's',

@@ -45,6 +45,9 @@ describe('a good file', () => {
       onLost: 'retry',
       exitClasses: {},
       breaker: null,
+      lane: null,
+      limits: { concurrency: null, rate: null },
+      serialKey: null,
       idempotencyKey: null,
       notify: null,
       roles: [],
@@ -66,6 +69,10 @@ retry:
   { max: 5, base: 2s, factor: 3, cap: 1m, jitter: 0, on: {
     exit: { 2: permanent, 75: rate_limited }, http: { 404: transient, 5xx: permanent }, error: { ENOTFOUND: transient } } }
 onLost: ask
+lane: printers
+rate: { per: 1m, max: 30 }
+concurrency: 5
+serialKey: "till"
 notify: silent
 roles: [operator, admin]
 `);
@@ -88,6 +95,9 @@ roles: [operator, admin]
         on: { http: { 404: 'transient', '5xx': 'permanent' }, error: { ENOTFOUND: 'transient' } },
       },
       onLost: 'ask',
+      lane: 'printers',
+      limits: { concurrency: 5, rate: { perMs: 60_000, max: 30 } },
+      serialKey: 'till',
       exitClasses: { 2: 'permanent', 75: 'rate_limited' },
       notify: 'silent',
       roles: ['operator', 'admin'],
@@ -304,11 +314,6 @@ describe('a bad file names line, column and what is right', () => {
 
 describe('what a later version brings is refused, never ignored', () => {
   test.each([
-    'lane: cron',
-    'lane: printers',
-    'rate: { per: 1m, max: 30 }',
-    'concurrency: 5',
-    'serialKey: "x"',
     'approval: { required: true }',
     'hook: { secret: X }',
     'runtime: http',
@@ -346,7 +351,11 @@ describe('chat text cannot become more than text', () => {
     ['an argument nobody declared', '[echo, "{{y}}"]', 'has {{y}}, which is no argument of this template'],
     ['a place that is none', '[echo, "{{x y}}"]', 'has {{x y}}, which is no place for an argument'],
     ['an open place', '[echo, "{{x"]', 'has {{x, which is no place for an argument'],
-    ['a hash outside the key', '[echo, "{{hash x}}"]', 'has {{hash x}}, which only idempotencyKey may use'],
+    [
+      'a hash outside the key',
+      '[echo, "{{hash x}}"]',
+      'has {{hash x}}, which only idempotencyKey and serialKey may use',
+    ],
   ])('%s', (_name, command, message) => {
     expect(problems(withArg(command)).join('\n')).toContain(message);
   });

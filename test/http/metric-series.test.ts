@@ -1,6 +1,6 @@
 import { sql } from 'kysely';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { claimTasks } from '../../src/tasks/claim.ts';
+import { TaskLine } from '../../src/tasks/claim.ts';
 import { createTasksVerb } from '../../src/tasks/create.ts';
 import { reportRunsVerb } from '../../src/tasks/report.ts';
 import { newTask } from '../support/core.ts';
@@ -47,7 +47,7 @@ async function work(from: number, to: number): Promise<void> {
       leaseMs: 60_000,
       holding: null,
     };
-    const grants = (await store.write(claimTasks, [claim]))[0]!;
+    const grants = (await store.write(new TaskLine().claim, [claim]))[0]!;
     await store.write(
       verb,
       grants.map((grant, i) => {

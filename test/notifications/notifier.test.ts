@@ -185,6 +185,8 @@ describe('a final message', () => {
       pool: 'default',
       agent: null,
       labels: null,
+      lane: 'main',
+      serialKey: null,
       args: {},
       idempotencyKey: null,
       sessionKey: 'gone',

@@ -104,7 +104,9 @@ describe('stale_queued', () => {
     const pull = agent.pull(1, { waitMs: 600_000 });
     await until(() => core.dispatch.waiting === 1);
     const id = await core.create({ pool: 'nobody' });
-    await change(sql`update task set queue = 'default/shell' where id = ${id}`);
+    await change(
+      sql`update stream set queue = 'default/shell' where id = (select stream_id from task where id = ${id})`,
+    );
     core.pass(10 * MINUTE);
     await agent.beat([]);
     expect(await foundAndFixed('stale_queued')).toMatch(/offered/);

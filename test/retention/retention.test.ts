@@ -280,7 +280,9 @@ describe('what is live, undecided or undelivered stays', () => {
         [b, 'sending'],
         [c, 'unknown'],
       ] as const)
-        await tx.exec(sql`update outbox set task_id = ${id} where text = ${text}`);
+        await tx.exec(
+          sql`update outbox set task_id = ${id}, dedupe_key = ${`task:${id}:1:final`} where text = ${text}`,
+        );
     });
     await nothingIsPruned();
     expect([await count('task'), await count('outbox')]).toEqual([3, 3]);

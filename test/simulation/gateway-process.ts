@@ -16,6 +16,7 @@ import type { OutboxEvent } from '../../src/outbox/message.ts';
 import { EventQueue } from '../../src/store/events.ts';
 import { openSqlite } from '../../src/store/sqlite.ts';
 import { cancelTasksVerb } from '../../src/tasks/cancel.ts';
+import { TaskLine } from '../../src/tasks/claim.ts';
 import { retryTasksVerb } from '../../src/tasks/retry.ts';
 import type { TaskEvent } from '../../src/tasks/task.ts';
 import { MortalStore } from './mortal-store.ts';
@@ -68,7 +69,12 @@ export class GatewayProcess {
     const { emit } = this.base;
     this.registry = new AgentRegistry({ ...this.base, offlineMs: OFFLINE_MS });
     const labelSets = () => templates.list().flatMap(({ labels }) => (labels === null ? [] : [labels]));
-    this.dispatch = new Dispatch({ ...this.base, leaseMs: LEASE_MS, labelSets });
+    this.dispatch = new Dispatch({
+      ...this.base,
+      line: new TaskLine({ pending: (tx) => this.base.taskEvents.pending(tx) }),
+      leaseMs: LEASE_MS,
+      labelSets,
+    });
     this.gateway = new AgentGateway({
       ...this.base,
       ids: this.store.ids,

@@ -3,7 +3,8 @@ import type { FlowTable, OutboxTable, RunTable, TaskTable } from '../../src/stor
 
 /** What is on disk at one moment. */
 export interface Rows {
-  readonly tasks: ReadonlyMap<number, TaskTable>;
+  /** With the queue of its stream. */
+  readonly tasks: ReadonlyMap<number, TaskTable & { queue: string }>;
   readonly runs: ReadonlyMap<number, RunTable>;
   readonly flows: ReadonlyMap<number, FlowTable>;
   readonly outbox: ReadonlyMap<number, OutboxTable>;
@@ -40,10 +41,14 @@ export class RowReader {
     for (const sql of listSql()) this.#connection.exec(sql);
     this.#changes = this.#connection.prepare('select n, name, id from simulation_change where n > ? order by n');
     const one = (table: string) => this.#connection.prepare(`select * from ${table} where id = ?`);
-    this.#one = { tasks: one('task'), runs: one('run'), flows: one('flow'), outbox: one('outbox') };
+    const task = this.#connection.prepare(
+      'select task.*, (select queue from stream where stream.id = task.stream_id) as queue from task where id = ?',
+    );
+    this.#one = { tasks: task, runs: one('run'), flows: one('flow'), outbox: one('outbox') };
     this.#serverEvent = this.#connection.prepare(
       'select type from event where task_id = ? and run_id = ? and seq = -2',
     );
+    this.#instance = this.#connection.prepare('select instance_id from agent where agent_id = ?');
   }
 
   /** The same object as before while nothing was committed. */

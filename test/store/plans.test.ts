@@ -8,17 +8,23 @@ import { type HotQuery, Param, sqliteDialect } from '../../src/store/dialect.ts'
 import { Core, newTask, ROUTE, SESSION } from '../support/core.ts';
 
 /** Partial indexes of what is under way: they hold few rows however long the tables grow, and may be walked from end to end. */
-const LIVE = ['inbox_new', 'followup_queued', 'outbox_chat', 'outbox_undelivered'];
+const LIVE = ['run_live', 'inbox_new', 'followup_queued', 'outbox_chat', 'outbox_undelivered'];
 
 /** What single statements may do beyond that, and why it stays small. Whatever else grows with the work that was ever done. */
 const ALLOWED: Readonly<Record<string, { steps: readonly string[]; why: string }>> = {
   'agent.offline': { steps: ['SCAN agent'], why: 'one row per agent' },
+  'run.grants': { steps: ['USE TEMP B-TREE FOR ORDER BY'], why: 'sorts what one agent holds' },
   'outbox.heads': {
     steps: ['SCAN oldest', 'SCAN head', 'SCAN head', 'USE TEMP B-TREE FOR ORDER BY'],
     why: 'the recursive expression; it sorts one row per chat that has waiting messages',
   },
+  'line.bands': {
+    steps: ['SCAN waiting', 'SCAN 3 CONSTANT ROWS', 'SCAN waiting', 'SCAN level'],
+    why: 'the recursive expression; one row per stream that has queued tasks',
+  },
+  'gate.all': { steps: ['SCAN gate'], why: 'what people have limited or paused: few' },
   'audit.queued': {
-    steps: ['SCAN first', 'SCAN band', 'SCAN band'],
+    steps: ['SCAN waiting', 'SCAN 3 CONSTANT ROWS', 'SCAN waiting', 'SCAN level'],
     why: 'the recursive expression; one row per queue and priority that has waiting tasks',
   },
   'http.said': {

@@ -6,7 +6,7 @@ import { createLog } from '../../src/log.ts';
 import { listBreakers } from '../../src/tasks/breaker-read.ts';
 import { watchBreakers } from '../../src/tasks/breaker-watch.ts';
 import { Breakers } from '../../src/tasks/breakers.ts';
-import { type Claim, claimTasks, type Grant } from '../../src/tasks/claim.ts';
+import type { Claim, Grant } from '../../src/tasks/claim.ts';
 import { Core } from './core.ts';
 
 /** A core whose templates have breakers: `psb` and `psb-quick` share one, `plain` has none. */
@@ -54,7 +54,11 @@ export class BreakerCore {
         if (made) made.freed += 1;
       },
     });
-    const core = await Core.open({ ...options, subscriber: (emit) => watchBreakers(breakers, emit) });
+    const core = await Core.open({
+      ...options,
+      gates: { breakers },
+      subscriber: (emit) => watchBreakers(breakers, emit),
+    });
     made = new BreakerCore(core, lines, breakers);
     return made;
   }
@@ -70,22 +74,9 @@ export class BreakerCore {
     return this.core.create({ template, pool: 'psb' });
   }
 
-  /**
-   * Claims as the engine should: nothing behind an open breaker, one run as the probe behind a half-open one, in one transaction.
-   */
+  /** Claims from the queue of those tasks. */
   claimAll(agentId = 'a1', more: Partial<Claim> = {}): Promise<Grant[]> {
-    return this.core.store.transact('test.claim', async (tx) => {
-      const admission = (await this.breakers.admit(tx, ['psb'])).get('psb')!;
-      if (admission.state === 'open' || (admission.state === 'half_open' && !admission.probeFree)) return [];
-      const claim = this.core.claimOf(agentId, { queues: ['psb/shell'], ...more });
-      const max = admission.state === 'half_open' ? 1 : claim.max;
-      const [grants] = await claimTasks.run(tx, [{ ...claim, max }]);
-      if (admission.state === 'half_open' && grants![0]) {
-        const [taken] = await this.breakers.takeProbes(tx, [{ name: 'psb', runId: grants![0].runId }]);
-        if (!taken) throw new Error('the place of the probe was free, and then it was not');
-      }
-      return grants!;
-    });
+    return this.core.claimAll(agentId, { queues: ['psb/shell'], ...more });
   }
 
   /** Claims one and reports its start. */

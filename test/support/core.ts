@@ -18,9 +18,10 @@ import type { Store } from '../../src/store/store.ts';
 import type { EventTable, FlowTable, RunTable, TaskTable } from '../../src/store/tables.ts';
 import type { Tx } from '../../src/store/tx.ts';
 import { type CancelAnswer, cancelTasksVerb } from '../../src/tasks/cancel.ts';
-import { type Claim, claimTasks, type Grant } from '../../src/tasks/claim.ts';
+import { type Claim, type Grant, TaskLine } from '../../src/tasks/claim.ts';
 import { createTasksVerb } from '../../src/tasks/create.ts';
 import { buryDead } from '../../src/tasks/dead-letters.ts';
+import type { GateSources } from '../../src/tasks/gates.ts';
 import { type ReportOutcome, type RunNews, reportRunsVerb } from '../../src/tasks/report.ts';
 import { type RetryAnswer, retryTasksVerb } from '../../src/tasks/retry.ts';
 import { type SweepCounts, sweep } from '../../src/tasks/sweep.ts';
@@ -39,6 +40,8 @@ export function newTask(more: Partial<NewTask> = {}): NewTask {
     pool: 'default',
     agent: null,
     labels: null,
+    lane: 'main',
+    serialKey: null,
     args: {},
     idempotencyKey: null,
     sessionKey: null,
@@ -65,6 +68,7 @@ export interface CoreOptions {
   clock?: ManualClock;
   labelSets?: () => Record<string, string>[];
   assignmentOf?: AssignmentOf;
+  gates?: GateSources;
   /** One more subscriber of task events, after the flows. */
   subscriber?: (emit: Emit<TaskEvent>) => (tx: Tx, events: readonly TaskEvent[]) => Promise<void>;
 }
@@ -78,6 +82,7 @@ export class Core {
   readonly store: Store;
   readonly registry: AgentRegistry;
   readonly dispatch: Dispatch;
+  readonly line: TaskLine;
   readonly gateway: AgentGateway;
   /** Committed events, in order. */
   readonly events: TaskEvent[] = [];
@@ -107,7 +112,13 @@ export class Core {
     this.store = openSqlite({ path: this.path, clock: this.clock });
     const common = { store: this.store, clock: this.clock, log: silentLog, emit: this.emit };
     this.registry = new AgentRegistry({ ...common, offlineMs: OFFLINE_MS });
-    this.dispatch = new Dispatch({ ...common, leaseMs: LEASE_MS, labelSets: options.labelSets ?? (() => []) });
+    this.line = new TaskLine({ ...options.gates, pending: (tx) => this.#bus.pending(tx) });
+    this.dispatch = new Dispatch({
+      ...common,
+      line: this.line,
+      leaseMs: LEASE_MS,
+      labelSets: options.labelSets ?? (() => []),
+    });
     this.gateway = new AgentGateway({
       ...common,
       ids: this.store.ids,
@@ -174,7 +185,7 @@ export class Core {
   }
 
   async claimAll(agentId: string, more: Partial<Claim> = {}): Promise<Grant[]> {
-    return (await this.store.write(claimTasks, [this.claimOf(agentId, more)]))[0]!;
+    return (await this.store.write(this.line.claim, [this.claimOf(agentId, more)]))[0]!;
   }
 
   async claim(agentId = 'a1', more: Partial<Claim> = {}): Promise<Grant> {

@@ -38,7 +38,7 @@ export class TestGateway {
       ERRAND_LANG: 'en',
       ...this.#env,
     });
-    this.gateway = await startGateway({ settings, log });
+    this.gateway = await startGateway({ settings, log, reserveLog: false });
   }
 
   get url(): string {

@@ -22,7 +22,7 @@ import { openSqlite } from '../../src/store/sqlite.ts';
 import type { Store } from '../../src/store/store.ts';
 import type { FollowupTable, InboxTable, OutboxTable, TaskTable } from '../../src/store/tables.ts';
 import type { Tx } from '../../src/store/tx.ts';
-import { claimTasks, type Grant } from '../../src/tasks/claim.ts';
+import { type Grant, TaskLine } from '../../src/tasks/claim.ts';
 import { buryDead } from '../../src/tasks/dead-letters.ts';
 import { type RunNews, reportRunsVerb } from '../../src/tasks/report.ts';
 import type { TaskEvent } from '../../src/tasks/task.ts';
@@ -184,7 +184,7 @@ export class Rooms {
       leaseMs: 30_000,
       holding: null,
     };
-    const [grants] = await this.store.write(claimTasks, [claim]);
+    const [grants] = await this.store.write(new TaskLine().claim, [claim]);
     if (!grants?.[0]) throw new Error('there is no task to claim');
     return grants[0];
   }

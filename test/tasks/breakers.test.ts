@@ -2,7 +2,6 @@ import { afterEach, beforeEach, describe, expect, it, test } from 'vitest';
 import type { HotQuery } from '../../src/store/dialect.ts';
 import type { Tx } from '../../src/store/tx.ts';
 import { failBehindBreakers, sweepBreakers, watchBreakers } from '../../src/tasks/breaker-watch.ts';
-import { claimTasks } from '../../src/tasks/claim.ts';
 import { BreakerCore } from '../support/breakers.ts';
 import { LEASE_MS, START } from '../support/core.ts';
 
@@ -102,7 +101,7 @@ describe('a breaker', () => {
     const claim = psb.core.claimOf('a1', { queues: ['psb/shell'] });
     const [outcomes, grants] = await Promise.all([
       psb.core.store.write(psb.core.verbs.report, [report]),
-      psb.core.store.write(claimTasks, [claim]),
+      psb.core.store.write(psb.core.line.claim, [claim]),
     ]);
     expect([outcomes[0]!.result, grants[0]!.length]).toEqual(['accepted', 1]);
     expect(await psb.view()).toMatchObject({ calls: 1, failures: 1 });
@@ -418,7 +417,7 @@ describe('the verbs', () => {
     const calls: string[] = [];
     const ref = { id: 1, template: 'plain', label: null, flowId: null, sessionKey: null, generation: 1 } as const;
     const events = [
-      { type: 'task.queued', queue: 'q', runAt: 0, notifyPolicy: 'silent', ...ref },
+      { type: 'task.queued', streamId: 1, priority: 1, runAt: 0, notifyPolicy: 'silent', ...ref },
       { type: 'task.state', from: 'running', to: 'succeeded', reason: null, notifyPolicy: 'silent', ...ref },
     ] as const;
     const watch = watchBreakers(psb.breakers, psb.core.emit);

@@ -2,10 +2,10 @@ import fc from 'fast-check';
 import { sql } from 'kysely';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { FLOW_STATES } from '../../src/flows/follow.ts';
-import { labelSuffix, queueName } from '../../src/tasks/create.ts';
 import { taskEvents } from '../../src/tasks/read.ts';
 import { ERROR_CLASSES, RUN_OUTCOMES } from '../../src/tasks/run-words.ts';
 import { DELIVERY_STATES, NOTIFY_POLICIES, TASK_SOURCES, TASK_STATES } from '../../src/tasks/states.ts';
+import { labelSuffix, queueName } from '../../src/tasks/streams.ts';
 import { Core, newTask, SESSION, START } from '../support/core.ts';
 import { MESSAGE_WORDS } from './states-document.ts';
 
@@ -24,7 +24,6 @@ it('a new task waits in its queue with what its source implies', async () => {
   const id = await core.create({ args: { room: '302', n: 3, yes: true }, label: 'L' });
   expect(await core.task(id)).toMatchObject({
     status: 'queued',
-    queue: 'default/shell',
     priority: 1,
     run_at: START,
     args: '{"room":"302","n":3,"yes":true}',
@@ -39,7 +38,7 @@ it('a new task waits in its queue with what its source implies', async () => {
     ended_at: null,
   });
   expect(await taskEvents(core.store, core.store.ids, id)).toEqual([{ type: 'created', at: START, data: null }]);
-  expect(core.events).toMatchObject([{ type: 'task.queued', id, queue: 'default/shell', runAt: START }]);
+  expect(core.events).toMatchObject([{ type: 'task.queued', id, priority: 1, runAt: START }]);
 });
 
 it('cron is silent unless told otherwise; a conversation that is told nothing has nothing to deliver', async () => {

@@ -95,6 +95,7 @@ it('the record that the outside sees has public ids and only what there is', asy
     args: { room: '302' },
     priority: 'high',
     pool: 'default',
+    lane: 'main',
     source: 'chat',
     scopeKind: 'session',
     label: 'L',

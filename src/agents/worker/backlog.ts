@@ -95,12 +95,12 @@ export class Backlog {
   #omit(item: Outgoing): void {
     const report = JSON.parse(item.json) as Extract<Report, { type: 'log' }>;
     const key = `${report.runId}:${report.stream}`;
-    const omission = this.#omissions.get(key) ?? { item: { ...item }, bytes: 0 };
+    const omission = this.#omissions.get(key) ?? { item: outgoing(report), bytes: 0 };
     const isNew = omission.bytes === 0;
     omission.bytes += Buffer.byteLength(report.text);
     const original = isNew ? report : (JSON.parse(omission.item.json) as typeof report);
     if (!isNew) this.#count(omission.item, -1);
-    Object.assign(omission.item, outgoing({ ...original, text: `\n${omissionNote(omission.bytes)}\n` }));
+    omission.item.replace({ ...original, text: `\n${omissionNote(omission.bytes)}\n` });
     if (isNew) {
       this.#omissions.set(key, omission);
       this.#append(omission.item);

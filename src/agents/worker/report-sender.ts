@@ -1,5 +1,4 @@
 import { backoffMs } from '../../backoff.ts';
-import { messageOf } from '../../errors.ts';
 import { type ReportAnswer, type ReportResult, TERMINAL_REPORTS } from '../protocol.ts';
 import { Backlog } from './backlog.ts';
 import { CallFailed, type GatewayClient } from './client.ts';
@@ -35,9 +34,6 @@ export class ReportSender {
   readonly #inFlight = new Set<string>();
   readonly #again = new Set<NodeJS.Timeout>();
   #unstored: Outgoing[] = [];
-  #storing = 0;
-  /** Slots reserved for the request that is about to be opened. */
-  #claimed = 0;
   #requests = 0;
   #inFlightReports = 0;
   #maxReports = MAX_REPORTS;
@@ -96,10 +92,10 @@ export class ReportSender {
 
   /** Takes in the answers to reports, of this class's own calls or of a registration. */
   async settle(items: readonly Outgoing[], results: readonly ReportResult[]): Promise<void> {
-    const answers = new Map(results.map((result) => [reportKey(result.runId, result.seq), result]));
+    const answerTo = answersBy(results);
     const done: string[] = [];
-    for (const item of items) {
-      const answer = answers.get(item.key);
+    for (const [index, item] of items.entries()) {
+      const answer = answerTo(item, index);
       if (!answer) this.#sendAgain(item, 1);
       else if (answer.result === 'rejected') await this.#rejected(item, answer.reason ?? 'no reason given');
       else {
@@ -113,7 +109,7 @@ export class ReportSender {
   /** What is being stored is about to go and takes the rest along. */
   #lingered(): void {
     this.#linger = undefined;
-    if (!this.#isScheduled && this.#storing === 0) this.#flush();
+    if (!this.#isScheduled) this.#flush();
   }
 
   /** Everything that ends in this turn of the event loop is stored and travels together. */
@@ -122,44 +118,31 @@ export class ReportSender {
     this.#isScheduled = true;
     setImmediate(() => {
       this.#isScheduled = false;
-      void this.#store();
+      this.#store();
     });
   }
 
-  /** Onto disk, whether or not the gateway is there; a disk that does not take it costs the protection against a crash, not the result. */
-  async #store(): Promise<void> {
+  /** Into the file first, whether or not the gateway is there. */
+  #store(): void {
     const items = this.#unstored;
     this.#unstored = [];
-    this.#storing += 1;
-    // Before anything is awaited, else the pull loop asks for these slots in a request of its own.
-    if (this.#isOpen && !this.#pause) this.#claimed += this.#options.runs.reserve();
-    try {
-      await this.#options.spool.add(items);
-    } catch (error) {
-      this.#options.retry.log.error('report.not_spooled', { reports: items.length, error: messageOf(error) });
-    }
-    this.#storing -= 1;
+    this.#options.spool.add(items);
     for (const item of items) this.#backlog.push(item);
-    this.#flush();
-    this.#unclaim();
+    if (!this.#flush()) this.#options.onTurn();
   }
 
-  #flush(): void {
+  /** Answers whether a request was opened: it takes the free slots along. */
+  #flush(): boolean {
     clearTimeout(this.#linger);
     this.#linger = undefined;
+    let opened = false;
     while (this.#mayOpenRequest()) {
       const batch = this.#backlog.take({ reports: this.#maxReports, bytes: MAX_BYTES, except: this.#inFlight });
       if (batch.length === 0) break;
       void this.#send(batch);
+      opened = true;
     }
-  }
-
-  /** No request took the slots along: the pull loop may have them. */
-  #unclaim(): void {
-    if (this.#claimed === 0 || this.#storing > 0) return;
-    this.#options.runs.release(this.#claimed);
-    this.#claimed = 0;
-    this.#options.onTurn();
+    return opened;
   }
 
   #mayOpenRequest(): boolean {
@@ -169,8 +152,7 @@ export class ReportSender {
 
   async #send(batch: Outgoing[]): Promise<void> {
     this.#track(batch, 1);
-    const next = this.#claimed + this.#options.runs.reserve();
-    this.#claimed = 0;
+    const next = this.#options.runs.reserve();
     try {
       await this.#post(batch, next);
       this.#failures = 0;
@@ -258,6 +240,17 @@ export class ReportSender {
   }
 
   #isIdle(): boolean {
-    return this.#requests + this.#storing + this.#unstored.length + this.#backlog.size === 0;
+    return this.#requests + this.#unstored.length + this.#backlog.size === 0;
   }
+}
+
+/** Finds the answer to a report: usually they come in the order of the reports. */
+function answersBy(results: readonly ReportResult[]): (item: Outgoing, index: number) => ReportResult | undefined {
+  let byKey: Map<string, ReportResult> | undefined;
+  return (item, index) => {
+    const same = results[index];
+    if (same?.runId === item.runId && same.seq === item.seq) return same;
+    byKey ??= new Map(results.map((result) => [reportKey(result.runId, result.seq), result]));
+    return byKey.get(item.key);
+  };
 }

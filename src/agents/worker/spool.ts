@@ -1,3 +1,4 @@
+import { writeSync } from 'node:fs';
 import { type FileHandle, mkdir, open, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { messageOf } from '../../errors.ts';
@@ -15,6 +16,9 @@ const COMPACT_BYTES = 4 * 1024 * 1024;
 /** Settled reports are taken off the disk when nothing new comes for so long. */
 const IDLE_MS = 100;
 
+/** What the gateway has not answered after so long is forced onto the disk, so that it also survives the loss of power. */
+const SYNC_MS = 100;
+
 export interface SpoolOptions {
   dir: string;
   log: Log;
@@ -23,16 +27,16 @@ export interface SpoolOptions {
 
 interface Live {
   item: Outgoing;
-  line: string;
   rejections: number;
 }
 
-type SpoolRecord = { report: Report } | { settled: string[] } | { rejected: string; times: number };
+type SpoolRecord = { reports: Report[] } | { settled: string[] } | { rejected: string; times: number };
 
 /**
- * The reports that must reach the gateway, on disk before they are sent and until it has answered them. One append-only file of
- * checksummed records; one write and one fdatasync for everything that comes while the previous write is on its way. The file is
- * emptied when nothing is left, and rewritten when it mostly holds settled reports.
+ * The reports that must reach the gateway, in a file before they are sent and until it has answered them: they survive the death of
+ * the agent at once, and the loss of power from a moment later, unless the gateway has them by then (which is the same as never having
+ * been sent: the run is given to somebody else). One append-only file of checksummed records. It is emptied when nothing is left, and
+ * rewritten when it mostly holds settled reports.
  */
 export class Spool {
   readonly #path: string;
@@ -42,12 +46,14 @@ export class Spool {
   readonly #live = new Map<string, Live>();
   #file: FileHandle | undefined;
   #fileBytes = 0;
+  /** Not yet written: what comes while the file is being put in order, and settlements, which are in no hurry. */
   #lines: string[] = [];
-  #waiters: { resolve: () => void; reject: (error: unknown) => void }[] = [];
-  /** The file does not hold what it should (a write failed): the next turn writes it anew. */
+  /** The file does not hold what it should (a write failed): it is to be written anew. */
   #damaged = false;
-  #writing: Promise<void> | undefined;
+  #isSynced = true;
+  #tidying: Promise<void> | undefined;
   #idle: NodeJS.Timeout | undefined;
+  #syncing: NodeJS.Timeout | undefined;
 
   constructor(options: SpoolOptions) {
     this.#path = join(options.dir, 'reports.log');
@@ -72,17 +78,17 @@ export class Spool {
   }
 
   /**
-   * Resolves when the reports are on disk. @throws what the disk said; the reports stay in memory and are written as soon as that
-   * works again, so the caller may go on and send them.
+   * Puts the reports into the file. What the disk refuses is logged, kept in memory and written as soon as that works again: the
+   * caller goes on and sends them.
    */
-  add(items: readonly Outgoing[]): Promise<void> {
+  add(items: readonly Outgoing[]): void {
     const fresh = items.filter((item) => !this.#live.has(item.key));
-    if (fresh.length === 0) return Promise.resolve();
-    for (const item of fresh) this.#lines.push(this.#remember(item));
-    return new Promise((resolve, reject) => {
-      this.#waiters.push({ resolve, reject });
-      this.#pump();
-    });
+    if (fresh.length === 0) return;
+    for (const item of fresh) this.#live.set(item.key, { item, rejections: 0 });
+    this.#lines.push(recordLine(`{"reports":[${fresh.map((item) => item.json).join(',')}]}`));
+    this.#write();
+    this.#isSynced = false;
+    this.#syncing ??= setTimeout(() => void this.#sync(), SYNC_MS);
   }
 
   /** The gateway has answered for good: these are forgotten. Keys that are not here are ignored. */
@@ -91,7 +97,7 @@ export class Spool {
     if (settled.length > 0) this.#lines.push(recordLine(JSON.stringify({ settled })));
     // No hurry: were it lost, the report would be sent once more and be a duplicate. Under load it goes with the next reports,
     // which saves a slow truncation per batch.
-    if (this.#lines.length > 0) this.#idle ??= setTimeout(() => this.#pump(), IDLE_MS);
+    if (this.#lines.length > 0) this.#idle ??= setTimeout(() => this.#write(), IDLE_MS);
   }
 
   /** Counts one answer `rejected`; answers how many there were, or that the report has been put aside into `dead/`. */
@@ -101,34 +107,34 @@ export class Spool {
     live.rejections += 1;
     if (live.rejections < MAX_REJECTIONS) {
       this.#lines.push(recordLine(JSON.stringify({ rejected: key, times: live.rejections })));
-      this.#pump();
+      this.#write();
       return live.rejections;
     }
     await this.#bury(live.item, reason);
     return 'dead';
   }
 
-  /** Waits for what is being written and lets go of the file. */
+  /** Writes what is left and lets go of the file. */
   async close(): Promise<void> {
-    if (this.#lines.length > 0) this.#pump();
-    while (this.#writing) await this.#writing;
+    this.#write();
+    while (this.#tidying) await this.#tidying;
+    await this.#sync();
+    for (const timer of [this.#idle, this.#syncing]) clearTimeout(timer);
     await this.#file?.close();
     this.#file = undefined;
   }
 
   #replay(record: SpoolRecord): void {
-    if ('report' in record) this.#remember(outgoing(record.report));
-    else if ('settled' in record) for (const key of record.settled) this.#live.delete(key);
+    if ('reports' in record) {
+      for (const report of record.reports) {
+        const item = outgoing(report);
+        this.#live.set(item.key, { item, rejections: 0 });
+      }
+    } else if ('settled' in record) for (const key of record.settled) this.#live.delete(key);
     else if ('rejected' in record) {
       const live = this.#live.get(record.rejected);
       if (live) live.rejections = record.times;
     }
-  }
-
-  #remember(item: Outgoing): string {
-    const line = recordLine(`{"report":${item.json}}`);
-    this.#live.set(item.key, { item, line, rejections: 0 });
-    return line;
   }
 
   async #bury(item: Outgoing, reason: string): Promise<void> {
@@ -138,49 +144,61 @@ export class Spool {
       await writeFile(path, `${item.json}\n`, { mode: 0o600 });
       this.settle([item.key]);
     } catch (error) {
-      this.#log.error('spool.write_failed', { path, error: messageOf(error) });
+      this.#failed(path, error);
     }
   }
 
-  /** One writer at a time; what comes meanwhile goes with the next turn. */
-  #pump(): void {
+  /** Appends at once; what must wait for the disk, such as emptying or rewriting the file, is done beside. */
+  #write(): void {
     clearTimeout(this.#idle);
     this.#idle = undefined;
-    this.#writing ??= this.#writeAll().finally(() => {
-      this.#writing = undefined;
-      if (this.#file && this.#lines.length > 0) this.#pump();
-    });
-  }
-
-  async #writeAll(): Promise<void> {
-    while (this.#file && this.#lines.length > 0) {
-      const lines = this.#lines;
-      const waiters = this.#waiters;
-      this.#lines = [];
-      this.#waiters = [];
-      try {
-        await this.#write(lines.join(''), waiters.length > 0);
-        for (const waiter of waiters) waiter.resolve();
-      } catch (error) {
-        this.#damaged = true;
-        this.#log.error('spool.write_failed', { path: this.#path, error: messageOf(error) });
-        for (const waiter of waiters) waiter.reject(error);
-      }
+    if (!this.#file || this.#tidying || this.#lines.length === 0) return;
+    if (this.#live.size === 0 || this.#damaged || this.#isWasteful()) {
+      this.#tidying = this.#tidy();
+      return;
+    }
+    const bytes = Buffer.from(this.#lines.join(''));
+    this.#lines = [];
+    try {
+      for (let from = 0; from < bytes.length; ) from += writeSync(this.#file.fd, bytes, from);
+      this.#fileBytes += bytes.length;
+    } catch (error) {
+      this.#damaged = true;
+      this.#failed(this.#path, error);
     }
   }
 
-  async #write(text: string, mustLast: boolean): Promise<void> {
-    if (this.#live.size === 0) {
-      await this.#file!.truncate(0);
-      this.#fileBytes = 0;
-      this.#damaged = false;
-    } else if (this.#damaged || this.#isWasteful()) {
-      await this.#rewrite();
-    } else {
-      await this.#file!.appendFile(text);
-      this.#fileBytes += Buffer.byteLength(text);
-      if (mustLast) await this.#file!.datasync();
+  async #tidy(): Promise<void> {
+    this.#lines = [];
+    try {
+      if (this.#live.size === 0) {
+        await this.#file!.truncate(0);
+        this.#fileBytes = 0;
+        this.#damaged = false;
+      } else await this.#rewrite();
+    } catch (error) {
+      this.#damaged = true;
+      this.#failed(this.#path, error);
     }
+    this.#tidying = undefined;
+    // What has come meanwhile; after a failure the next call tries again.
+    if (!this.#damaged) this.#write();
+  }
+
+  async #sync(): Promise<void> {
+    this.#syncing = undefined;
+    if (this.#isSynced || this.#live.size === 0 || !this.#file) return;
+    this.#isSynced = true;
+    try {
+      await this.#file.datasync();
+    } catch (error) {
+      this.#damaged = true;
+      this.#failed(this.#path, error);
+    }
+  }
+
+  #failed(path: string, error: unknown): void {
+    this.#log.error('spool.write_failed', { path, error: messageOf(error) });
   }
 
   #isWasteful(): boolean {
@@ -191,11 +209,13 @@ export class Spool {
   }
 
   async #rewrite(): Promise<void> {
-    let text = '';
-    for (const [key, live] of this.#live) {
-      text += live.line;
-      if (live.rejections > 0) text += recordLine(JSON.stringify({ rejected: key, times: live.rejections }));
-    }
+    const live = [...this.#live];
+    const text = live
+      .map(([key, { item, rejections }]) => {
+        const line = recordLine(`{"reports":[${item.json}]}`);
+        return rejections === 0 ? line : line + recordLine(JSON.stringify({ rejected: key, times: rejections }));
+      })
+      .join('');
     await replaceFile(this.#path, text);
     const old = this.#file;
     this.#file = await open(this.#path, 'a', 0o600);

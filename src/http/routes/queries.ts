@@ -1,4 +1,5 @@
 import { sql } from 'kysely';
+import { isOfTask } from '../../outbox/queries.ts';
 import { hot } from '../../store/dialect.ts';
 import type { AuditTable, InboxTable, OutboxTable } from '../../store/tables.ts';
 import type { Reader, Tx } from '../../store/tx.ts';
@@ -24,7 +25,9 @@ export const saidAbout = hot<{ reply: string; errand: string; flow: number | nul
   (_d, p) => sql`
   select id, kind, text, status, task_id, created_at from outbox where dedupe_key = ${p.reply} or dedupe_key = ${p.errand}
   union
-  select id, kind, text, status, task_id, created_at from outbox where task_id in (select id from task where flow_id = ${p.flow})
+  select id, kind, text, status, task_id, created_at from outbox where id in (
+    select said.id from task cross join outbox as said on ${isOfTask('said', 'task.id')}
+    where task.flow_id = ${p.flow})
   order by id`,
 );
 

@@ -1,4 +1,5 @@
 import { sql } from 'kysely';
+import { isOfTask } from '../../outbox/queries.ts';
 import { hot } from '../../store/dialect.ts';
 import type { EffectTable, FlowTable, FollowupTable, InboxTable, OutboxTable } from '../../store/tables.ts';
 
@@ -75,7 +76,7 @@ export const tracedMessages = hot<{ rows: unknown[][] }, InboxTable>(
 export const deliveriesOfTasks = hot<{ rows: unknown[][] }, OutboxTable>(
   'trace.task_deliveries',
   (d, p) => sql`
-  select outbox.* from ${d.rows(p.rows.param, { id: 'int' })} as r cross join outbox on outbox.task_id = r.id`,
+  select outbox.* from ${d.rows(p.rows.param, { id: 'int' })} as r cross join outbox on ${isOfTask('outbox', 'r.id')}`,
 );
 
 /** Direct answers to messages; see the keys in intake and followup. */

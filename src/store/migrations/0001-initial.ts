@@ -18,11 +18,43 @@ export const initialSchema: Migration = {
     'create table id_block (name text primary key, next integer not null) without rowid',
     "insert into id_block (name, next) values ('all', 1)",
 
+    `create table stream (
+      id integer primary key,
+      queue text not null,
+      owner text not null,
+      template text not null,
+      lane text not null,
+      serial text not null,
+      created_at integer not null,
+      unique (queue, owner, template, lane, serial)
+    )`,
+    // Runs that count against a limit; a slot whose run is over is free.
+    `create table slot (
+      scope text not null,
+      run_id integer not null,
+      primary key (scope, run_id)
+    ) without rowid`,
+    `create table rate_bucket (
+      template text primary key,
+      tokens real not null,
+      at integer not null
+    ) without rowid`,
+    // What people have limited or paused.
+    `create table gate (
+      kind text not null ${oneOf('kind', 'template owner pool lane gateway')},
+      name text not null,
+      concurrency integer check (concurrency >= 0),
+      paused_at integer,
+      paused_by text,
+      reason text,
+      primary key (kind, name)
+    ) without rowid`,
+
     `create table task (
       id integer primary key,
       template text not null,
       runtime text not null,
-      queue text not null,
+      stream_id integer not null,
       labels text,
       status text not null ${oneOf('status', 'waiting queued leased running paused succeeded failed timed_out cancelled lost')},
       priority integer not null check (priority between 0 and 2),
@@ -62,7 +94,7 @@ export const initialSchema: Migration = {
       check ((run_id is not null) = (status = 'leased' or status = 'running')),
       check ((ended_at is not null) = (status = 'succeeded' or status = 'failed' or status = 'timed_out' or status = 'cancelled' or status = 'lost'))
     )`,
-    "create index task_claim on task (queue, priority, run_at, id) where status = 'queued'",
+    "create index task_claim on task (stream_id, priority, run_at, id) where status = 'queued'",
     // Without the states that every task passes through or ends in: a run tells who holds a task, and most tasks have succeeded.
     "create index task_status on task (status, id) where status <> 'leased' and status <> 'running' and status <> 'succeeded'",
     'create unique index task_idempotency on task (idempotency) where idempotency is not null',
@@ -92,8 +124,8 @@ export const initialSchema: Migration = {
       signal text
     )`,
     'create index run_task on run (task_id)',
-    'create index run_lease on run (lease_until) where lease_until is not null',
-    'create index run_agent on run (agent_id) where lease_until is not null',
+    // What is held right now, never many: also looked through for one agent's, which saves every run a second entry.
+    'create index run_live on run (lease_until, agent_id) where lease_until is not null',
 
     // Reports of an agent carry their own seq (dedupe is this key); the server's own events of a run have negative ones, of a task run 0.
     `create table event (
@@ -238,7 +270,8 @@ export const initialSchema: Migration = {
     "create index outbox_chat on outbox (channel, account, chat, id) where status = 'pending' or status = 'sending'",
     "create index outbox_undelivered on outbox (status) where status = 'unknown' or status = 'dead' or status = 'expired'",
     'create index outbox_session on outbox (session_key, id) where session_key is not null',
-    'create index outbox_task on outbox (task_id) where task_id is not null',
+    // The others of a task are found by their dedupe key, which begins with it.
+    "create index outbox_task on outbox (task_id) where task_id is not null and status = 'pending'",
 
     `create table chat_hold (
       channel text not null,

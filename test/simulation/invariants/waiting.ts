@@ -1,4 +1,4 @@
-import { labelSuffix } from '../../../src/tasks/create.ts';
+import { labelSuffix } from '../../../src/tasks/streams.ts';
 import type { AgentProcess } from '../agent-process.ts';
 import { firstBreach, type Invariant } from './invariant.ts';
 

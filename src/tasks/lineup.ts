@@ -1,0 +1,233 @@
+import { Heap } from './heap.ts';
+import { PRIORITIES } from './states.ts';
+import type { Stream } from './streams.ts';
+
+/** The tasks of one stream with one priority: first come, first served. */
+export interface Band {
+  readonly stream: Stream;
+  /** Index into `PRIORITIES`. */
+  readonly priority: number;
+  /** When its first task may start, epoch milliseconds; about: the rows decide. */
+  headAt: number;
+  /** When it was last served, by count; decides whose turn it is. */
+  served: number;
+  /** How often a task has come into it; tells whether what was read of its rows is still true. */
+  notes: number;
+  place: 'ready' | 'later' | 'gone';
+}
+
+/** Shares of high, normal and low in one round, while all three have work; the better goes first until its share is used up. */
+export const WEIGHTS = [6, 3, 1] as const;
+/** After so long the oldest task of a band makes it weigh as much as the next better one, and after twice as long as the best. */
+export const AGING_MS = 300_000;
+/** So many bands that may not start anything are passed by in one look; they then stand behind the others. */
+const MAX_LOOKS = 5_000;
+
+/** What is left of each priority's share in this round, of one agent. */
+export interface Turns {
+  readonly credit: number[];
+}
+
+export interface Choice {
+  readonly band: Band;
+  /** How many tasks may be taken from it before the next look. */
+  readonly count: number;
+}
+
+/**
+ * Which band is next: weighted round robin over the priorities with aging, round robin over the owners within one, first come first
+ * served within an owner. In memory and a hint: it may name a band that is empty (the claim finds out) and is loaded from the rows at
+ * the start and again from time to time. Pure but for its own state; takes no time and no chance from outside.
+ */
+export class Lineup {
+  readonly #bands = new Map<number, Band>();
+  /** By queue: one ring per priority, each owner's bands, in the order in which the owners' turns come. */
+  readonly #rings = new Map<string, Map<string, Band[]>[]>();
+  readonly #later = new Heap<Band>();
+  #turn = 0;
+
+  get size(): number {
+    return this.#bands.size;
+  }
+
+  /** When the next band comes due that is not yet; infinity without one. */
+  get nextAt(): number {
+    return this.#later.first;
+  }
+
+  /** A task has come into this band. */
+  note(stream: Stream, priority: number, runAt: number): void {
+    const band = this.#band(stream, priority);
+    band.notes += 1;
+    if (band.place === 'ready') band.headAt = Math.min(band.headAt, runAt);
+    else if (band.place === 'gone' || runAt < band.headAt) this.#postpone(band, runAt);
+  }
+
+  /**
+   * What the rows said of the band's first task (null: it has none) when `notes` tasks had come into it; not believed if more have
+   * come since.
+   */
+  correct(band: Band, headAt: number | null, now: number, notes: number): void {
+    if (band.notes !== notes || this.#bands.get(keyOf(band.stream.id, band.priority)) !== band) return;
+    if (headAt === null) this.#drop(band);
+    else if (headAt > now) this.#postpone(band, headAt);
+    else band.headAt = headAt;
+  }
+
+  /** Forgets everything, for a load from the rows. */
+  clear(): void {
+    this.#bands.clear();
+    this.#rings.clear();
+    while (this.#later.pop() !== undefined);
+  }
+
+  /**
+   * The next band for an agent that serves these queues, or undefined. `mayStart` tells how many tasks of the band may start now
+   * (0: passed by). Changes nothing but the order of what was passed by; `take` makes it so.
+   */
+  next(queues: readonly string[], turns: Turns, now: number, mayStart: (band: Band) => number): Choice | undefined {
+    this.#advance(now);
+    const found = PRIORITIES.map((_, priority) => this.#first(queues, priority, mayStart));
+    const rivals = found.filter((choice) => choice !== undefined);
+    if (rivals.length === 0) return undefined;
+    if (rivals.length === 1) return { band: rivals[0]!.band, count: rivals[0]!.alone ? rivals[0]!.count : 1 };
+    let best = rivals.find(({ band }) => turns.credit[band.priority]! > 0);
+    if (!best) {
+      // The round is over: everybody gets the share that the age of its first task gives it.
+      for (const { band } of rivals) turns.credit[band.priority] = weightOf(band, now);
+      best = rivals[0]!;
+    }
+    turns.credit[best.band.priority]! -= 1;
+    return { band: best.band, count: 1 };
+  }
+
+  /** The band's owner has had its turn. */
+  take(band: Band): void {
+    this.#turn += 1;
+    const ring = this.#ring(band.stream.queue, band.priority);
+    const bands = ring.get(band.stream.owner);
+    if (!bands) return;
+    for (const own of bands) own.served = this.#turn;
+    ring.delete(band.stream.owner);
+    ring.set(band.stream.owner, bands);
+  }
+
+  /** All bands of these queues; for explanations. */
+  bandsOf(queue: string): Band[] {
+    return [...this.#bands.values()].filter((band) => band.stream.queue === queue);
+  }
+
+  #band(stream: Stream, priority: number): Band {
+    const key = keyOf(stream.id, priority);
+    let band = this.#bands.get(key);
+    if (!band) {
+      band = { stream, priority, headAt: Number.POSITIVE_INFINITY, served: this.#turn, notes: 0, place: 'gone' };
+      this.#bands.set(key, band);
+    }
+    return band;
+  }
+
+  #ring(queue: string, priority: number): Map<string, Band[]> {
+    let rings = this.#rings.get(queue);
+    if (!rings) {
+      rings = PRIORITIES.map(() => new Map());
+      this.#rings.set(queue, rings);
+    }
+    return rings[priority]!;
+  }
+
+  #postpone(band: Band, headAt: number): void {
+    this.#leaveRing(band);
+    band.place = 'later';
+    band.headAt = headAt;
+    this.#later.push(headAt, band);
+  }
+
+  #drop(band: Band): void {
+    this.#leaveRing(band);
+    band.place = 'gone';
+    this.#bands.delete(keyOf(band.stream.id, band.priority));
+  }
+
+  #leaveRing(band: Band): void {
+    if (band.place !== 'ready') return;
+    const ring = this.#ring(band.stream.queue, band.priority);
+    const left = (ring.get(band.stream.owner) ?? []).filter((own) => own !== band);
+    if (left.length > 0) ring.set(band.stream.owner, left);
+    else ring.delete(band.stream.owner);
+  }
+
+  /** Brings what has come due into the rings. An entry of the heap whose band has moved since is stale. */
+  #advance(now: number): void {
+    while (this.#later.first <= now) {
+      const at = this.#later.first;
+      const band = this.#later.pop()!;
+      if (band.place !== 'later' || band.headAt !== at) continue;
+      band.place = 'ready';
+      const ring = this.#ring(band.stream.queue, band.priority);
+      const bands = ring.get(band.stream.owner);
+      if (bands) bands.push(band);
+      else ring.set(band.stream.owner, [band]);
+    }
+  }
+
+  #first(
+    queues: readonly string[],
+    priority: number,
+    mayStart: (band: Band) => number,
+  ): { band: Band; count: number; alone: boolean } | undefined {
+    let best: { band: Band; count: number } | undefined;
+    let owners = 0;
+    for (const queue of queues) {
+      const ring = this.#rings.get(queue)?.[priority];
+      if (!ring || ring.size === 0) continue;
+      owners += ring.size;
+      const found = firstOf(ring, mayStart);
+      if (found && (best === undefined || found.band.served < best.band.served)) best = found;
+    }
+    return best && { ...best, alone: owners === 1 };
+  }
+}
+
+function keyOf(streamId: number, priority: number): number {
+  return streamId * PRIORITIES.length + priority;
+}
+
+/** The first owner in turn of whom something may start; those passed by go to the end. */
+function firstOf(
+  ring: Map<string, Band[]>,
+  mayStart: (band: Band) => number,
+): { band: Band; count: number } | undefined {
+  let looks = 0;
+  const passed: [string, Band[]][] = [];
+  let found: { band: Band; count: number } | undefined;
+  for (const [owner, bands] of ring) {
+    found = ofOwner(bands, mayStart);
+    if (found || looks >= MAX_LOOKS) break;
+    looks += bands.length;
+    passed.push([owner, bands]);
+  }
+  if (looks < MAX_LOOKS) return found;
+  for (const [owner, bands] of passed) {
+    ring.delete(owner);
+    ring.set(owner, bands);
+  }
+  return found;
+}
+
+function ofOwner(bands: readonly Band[], mayStart: (band: Band) => number): { band: Band; count: number } | undefined {
+  if (bands.length === 1) {
+    const count = mayStart(bands[0]!);
+    return count > 0 ? { band: bands[0]!, count } : undefined;
+  }
+  for (const band of [...bands].sort((a, b) => a.headAt - b.headAt || a.stream.id - b.stream.id)) {
+    const count = mayStart(band);
+    if (count > 0) return { band, count: 1 };
+  }
+  return undefined;
+}
+
+function weightOf(band: Band, now: number): number {
+  const steps = Math.floor(Math.max(0, now - band.headAt) / AGING_MS);
+  return WEIGHTS[Math.max(0, band.priority - steps)]!;
+}
