@@ -18,8 +18,8 @@ export interface DispatchOptions {
   clock: Clock;
   log: Log;
   leaseMs: number;
-  /** Label sets that templates ask for; an agent that has them also serves those queues. */
-  labelSets(): readonly Readonly<Record<string, string>>[];
+  /** Label sets that templates ask for; an agent that has them also serves those queues. The same array until they change. */
+  labelSets(): readonly Labels[];
 }
 
 const PATIENCE_MS = 20;
@@ -32,6 +32,7 @@ const ENOUGH_READY = 64;
  */
 export class Dispatch {
   readonly #options: DispatchOptions;
+  readonly #queues = new WeakMap<AgentInstance, { labelSets: readonly Labels[]; queues: readonly string[] }>();
   readonly #parked = new ParkingLot<Grant[], ParkedPull>();
   #timer: NodeJS.Timeout | undefined;
   #timerAt = Number.POSITIVE_INFINITY;
@@ -142,13 +143,24 @@ export class Dispatch {
     }, wait);
   }
 
-  #queuesOf(instance: AgentInstance): string[] {
-    const has = (labels: Readonly<Record<string, string>>) =>
-      Object.entries(labels).every(([key, value]) => instance.labels[key] === value);
-    const suffixes = new Set(['', ...this.#options.labelSets().filter(has).map(labelSuffix)]);
-    const places = [`@${instance.agentId}`, ...instance.pools];
-    return places.flatMap((place) =>
-      instance.runtimes.flatMap((runtime) => [...suffixes].map((suffix) => `${place}/${runtime}${suffix}`)),
-    );
+  /** Worked out once per instance and state of the templates. */
+  #queuesOf(instance: AgentInstance): readonly string[] {
+    const labelSets = this.#options.labelSets();
+    const known = this.#queues.get(instance);
+    if (known?.labelSets === labelSets) return known.queues;
+    const queues = queuesOf(instance, labelSets);
+    this.#queues.set(instance, { labelSets, queues });
+    return queues;
   }
+}
+
+type Labels = Readonly<Record<string, string>>;
+
+function queuesOf(instance: AgentInstance, labelSets: readonly Labels[]): string[] {
+  const has = (labels: Labels) => Object.entries(labels).every(([key, value]) => instance.labels[key] === value);
+  const suffixes = new Set(['', ...labelSets.filter(has).map(labelSuffix)]);
+  const places = [`@${instance.agentId}`, ...instance.pools];
+  return places.flatMap((place) =>
+    instance.runtimes.flatMap((runtime) => [...suffixes].map((suffix) => `${place}/${runtime}${suffix}`)),
+  );
 }

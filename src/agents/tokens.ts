@@ -14,6 +14,8 @@ export interface AgentIdentity {
 export class AgentTokens {
   readonly #store: Store;
   readonly #known = new Map<string, AgentIdentity>();
+  /** What a connection sent last, and its hash: agents send the same token with every request of a connection. */
+  readonly #lastSent = new WeakMap<object, { token: string; hash: string }>();
 
   constructor(store: Store) {
     this.#store = store;
@@ -43,10 +45,13 @@ export class AgentTokens {
     return count;
   }
 
-  /** @throws AppError unauthorized. The lookup is by hash, so its time tells nothing about the token. */
-  async identify(token: string | undefined): Promise<AgentIdentity> {
+  /**
+   * The lookup is by hash, so its time tells nothing about the token.
+   * @param connection the one it came by, which saves hashing the same token again. @throws AppError unauthorized
+   */
+  async identify(token: string | undefined, connection?: object): Promise<AgentIdentity> {
     if (!token) throw new AppError('unauthorized', 'an agent token is needed: Authorization: Bearer <token>');
-    const hash = sha256(token);
+    const hash = this.#hashOf(token, connection);
     const known = this.#known.get(hash);
     if (known) return known;
     const row = (await this.#store.all(tokenByHash, { hash }))[0];
@@ -59,5 +64,13 @@ export class AgentTokens {
     if (this.#known.size > 10_000) this.#known.clear();
     this.#known.set(hash, identity);
     return identity;
+  }
+
+  #hashOf(token: string, connection: object | undefined): string {
+    const last = connection && this.#lastSent.get(connection);
+    if (last?.token === token) return last.hash;
+    const hash = sha256(token);
+    if (connection) this.#lastSent.set(connection, { token, hash });
+    return hash;
   }
 }

@@ -152,7 +152,7 @@ function agentRooms(
   const { store, settings, templates } = base;
   const { leaseMs, heartbeatMs, offlineMs } = settings;
   const registry = new AgentRegistry({ ...base, offlineMs });
-  const labelSets = () => templates.list().flatMap((template) => (template.labels === null ? [] : [template.labels]));
+  const labelSets = labelSetsOf(templates);
   const line = new TaskLine({
     breakers,
     limitsOf: (id) => templates.get(id)?.limits,
@@ -170,6 +170,19 @@ function agentRooms(
     assignmentOf: (grant) => assignmentOf(templates, store.ids, grant),
   });
   return { tokens: new AgentTokens(store), registry, dispatch, line, gateway };
+}
+
+/** The same array until the templates are read again. */
+function labelSetsOf(templates: Base['templates']): () => readonly Readonly<Record<string, string>>[] {
+  let seen: ReturnType<typeof templates.list> | undefined;
+  let sets: Readonly<Record<string, string>>[] = [];
+  return () => {
+    if (templates.list() !== seen) {
+      seen = templates.list();
+      sets = seen.flatMap((template) => (template.labels === null ? [] : [template.labels]));
+    }
+    return sets;
+  };
 }
 
 /** A breaker that closes lets tasks go: the agents that wait for work look again. */

@@ -24,14 +24,15 @@ const MIB = 1024 * 1024;
 const BATCH_LIMIT = 1_000;
 
 /** Submitting tasks and the agent protocol; everything else is an ordinary route. */
-export function hotRoutes({ admin, tokens, gateway, submitter }: HotRouteOptions): ReadonlyMap<string, HotRoute> {
+export function hotRoutes(options: HotRouteOptions): ReadonlyMap<string, HotRoute> {
+  return new Map([...taskRoutes(options), ...agentRoutes(options)]);
+}
+
+function taskRoutes({ admin, submitter }: HotRouteOptions): [string, HotRoute][] {
   const asAdmin = {
     authorize: async (request: { headers: Parameters<AdminAuth['check']>[0] }) => admin.check(request.headers),
   };
-  const asAgent = {
-    authorize: (request: { headers: Parameters<typeof bearerOf>[0] }) => tokens.identify(bearerOf(request.headers)),
-  };
-  return new Map<string, HotRoute>([
+  return [
     [
       'POST /api/tasks',
       hotRoute({
@@ -54,6 +55,15 @@ export function hotRoutes({ admin, tokens, gateway, submitter }: HotRouteOptions
         answer: async (_identity, body) => ({ status: 201, body: { tasks: await submitter.submitAll(body) } }),
       }),
     ],
+  ];
+}
+
+function agentRoutes({ tokens, gateway }: HotRouteOptions): [string, HotRoute][] {
+  const asAgent = {
+    authorize: (request: { headers: Parameters<typeof bearerOf>[0]; socket: object }) =>
+      tokens.identify(bearerOf(request.headers), request.socket),
+  };
+  return [
     [
       'POST /api/agent/register',
       hotRoute({
@@ -69,7 +79,10 @@ export function hotRoutes({ admin, tokens, gateway, submitter }: HotRouteOptions
         ...asAgent,
         bodyLimit: MIB,
         schema: heartbeatRequestSchema,
-        answer: async (identity, body, gone) => ({ status: 200, body: await gateway.heartbeat(identity, body, gone) }),
+        answer: async (identity, body, caller) => ({
+          status: 200,
+          body: await gateway.heartbeat(identity, body, caller.gone),
+        }),
       }),
     ],
     [
@@ -78,7 +91,10 @@ export function hotRoutes({ admin, tokens, gateway, submitter }: HotRouteOptions
         ...asAgent,
         bodyLimit: MIB,
         schema: pullRequestSchema,
-        answer: async (identity, body, gone) => ({ status: 200, body: await gateway.pull(identity, body, gone) }),
+        answer: async (identity, body, caller) => ({
+          status: 200,
+          body: await gateway.pull(identity, body, caller.gone),
+        }),
       }),
     ],
     [
@@ -91,5 +107,5 @@ export function hotRoutes({ admin, tokens, gateway, submitter }: HotRouteOptions
         answer: async (identity, body) => ({ status: 200, body: await gateway.report(identity, body) }),
       }),
     ],
-  ]);
+  ];
 }

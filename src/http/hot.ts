@@ -10,7 +10,13 @@ export interface HotRoute {
   readonly bodyLimit: number;
   /** Called before the body is read, so that strangers cannot make the gateway read one. */
   authorize(request: IncomingMessage): Promise<unknown>;
-  answer(identity: never, body: unknown, gone: AbortSignal): Promise<HotAnswer>;
+  answer(identity: never, body: unknown, caller: Caller): Promise<HotAnswer>;
+}
+
+/** Whoever waits for the answer. */
+export interface Caller {
+  /** Fires when it hangs up. Made when it is asked for: most answers are there before anybody could. */
+  readonly gone: AbortSignal;
 }
 
 export interface HotAnswer {
@@ -25,13 +31,13 @@ export function hotRoute<I, B>(route: {
   schema: z.ZodType<B>;
   /** Recognises the common bodies, which need not go through the schema; undefined for all others. */
   quick?(body: unknown): B | undefined;
-  answer(identity: I, body: B, gone: AbortSignal): Promise<HotAnswer>;
+  answer(identity: I, body: B, caller: Caller): Promise<HotAnswer>;
 }): HotRoute {
   return {
     bodyLimit: route.bodyLimit,
     authorize: (request) => route.authorize(request),
-    answer: (identity, body, gone) =>
-      route.answer(identity as I, route.quick?.(body) ?? parseWith(route.schema, body), gone),
+    answer: (identity, body, caller) =>
+      route.answer(identity as I, route.quick?.(body) ?? parseWith(route.schema, body), caller),
   };
 }
 
@@ -80,12 +86,10 @@ export class HotRoutes {
   }
 
   async #serve(route: HotRoute, request: IncomingMessage, response: ServerResponse): Promise<void> {
-    const gone = new AbortController();
-    response.on('close', () => gone.abort());
     try {
       const identity = await route.authorize(request);
       const body = await readJson(request, route.bodyLimit);
-      const { status, body: answer } = await route.answer(identity as never, body, gone.signal);
+      const { status, body: answer } = await route.answer(identity as never, body, callerOf(response));
       this.#send(response, status, 'application/json', answer);
     } catch (thrown) {
       const error = toAppError(thrown, this.#log);
@@ -102,6 +106,24 @@ export class HotRoutes {
     response.writeHead(status, { 'content-type': type, 'content-length': Buffer.byteLength(text) });
     response.end(text);
   }
+}
+
+function callerOf(response: ServerResponse): Caller {
+  let controller: AbortController | undefined;
+  return {
+    get gone() {
+      if (!controller) {
+        const made = new AbortController();
+        controller = made;
+        const hungUp = () => {
+          if (!response.writableFinished) made.abort();
+        };
+        if (response.destroyed) hungUp();
+        else response.once('close', hungUp);
+      }
+      return controller.signal;
+    },
+  };
 }
 
 function readJson(request: IncomingMessage, limit: number): Promise<unknown> {

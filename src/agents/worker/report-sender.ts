@@ -128,21 +128,22 @@ export class ReportSender {
     this.#unstored = [];
     this.#options.spool.add(items);
     for (const item of items) this.#backlog.push(item);
-    if (!this.#flush()) this.#options.onTurn();
+    this.#flush();
+    this.#turn();
   }
 
-  /** Answers whether a request was opened: it takes the free slots along. */
-  #flush(): boolean {
+  #turn(): void {
+    if (this.#options.runs.hasFree) this.#options.onTurn();
+  }
+
+  #flush(): void {
     clearTimeout(this.#linger);
     this.#linger = undefined;
-    let opened = false;
     while (this.#mayOpenRequest()) {
       const batch = this.#backlog.take({ reports: this.#maxReports, bytes: MAX_BYTES, except: this.#inFlight });
       if (batch.length === 0) break;
       void this.#send(batch);
-      opened = true;
     }
-    return opened;
   }
 
   #mayOpenRequest(): boolean {
@@ -164,7 +165,7 @@ export class ReportSender {
       this.#track(batch, -1);
     }
     this.#flush();
-    this.#options.onTurn();
+    this.#turn();
     if (this.#isIdle()) for (const resolve of this.#onIdle.splice(0)) resolve();
   }
 

@@ -43,6 +43,11 @@ export class RunTable {
     return granted;
   }
 
+  /** Whether there is a slot that nobody has asked for. */
+  get hasFree(): boolean {
+    return this.#options.concurrency > this.#running + this.#waiting.length + this.#reserved && !this.#isStopping;
+  }
+
   release(slots: number): void {
     this.#reserved -= slots;
   }

@@ -28,6 +28,8 @@ export interface SpoolOptions {
 interface Live {
   item: Outgoing;
   rejections: number;
+  /** By the monotonic clock. */
+  addedAt: number;
 }
 
 type SpoolRecord = { reports: Report[] } | { settled: string[] } | { rejected: string; times: number };
@@ -84,11 +86,12 @@ export class Spool {
   add(items: readonly Outgoing[]): void {
     const fresh = items.filter((item) => !this.#live.has(item.key));
     if (fresh.length === 0) return;
-    for (const item of fresh) this.#live.set(item.key, { item, rejections: 0 });
+    const addedAt = performance.now();
+    for (const item of fresh) this.#live.set(item.key, { item, rejections: 0, addedAt });
     this.#lines.push(recordLine(`{"reports":[${fresh.map((item) => item.json).join(',')}]}`));
     this.#write();
     this.#isSynced = false;
-    this.#syncing ??= setTimeout(() => void this.#sync(), SYNC_MS);
+    this.#syncing ??= setTimeout(() => this.#syncOld(), SYNC_MS);
   }
 
   /** The gateway has answered for good: these are forgotten. Keys that are not here are ignored. */
@@ -128,7 +131,7 @@ export class Spool {
     if ('reports' in record) {
       for (const report of record.reports) {
         const item = outgoing(report);
-        this.#live.set(item.key, { item, rejections: 0 });
+        this.#live.set(item.key, { item, rejections: 0, addedAt: 0 });
       }
     } else if ('settled' in record) for (const key of record.settled) this.#live.delete(key);
     else if ('rejected' in record) {
@@ -185,8 +188,17 @@ export class Spool {
     if (!this.#damaged) this.#write();
   }
 
-  async #sync(): Promise<void> {
+  /** Usually the gateway has answered by now, and others wait that came later. */
+  #syncOld(): void {
     this.#syncing = undefined;
+    const [oldest] = this.#live.values();
+    if (!oldest || this.#isSynced) return;
+    const left = oldest.addedAt + SYNC_MS - performance.now();
+    if (left > 1) this.#syncing = setTimeout(() => this.#syncOld(), left);
+    else void this.#sync();
+  }
+
+  async #sync(): Promise<void> {
     if (this.#isSynced || this.#live.size === 0 || !this.#file) return;
     this.#isSynced = true;
     try {
