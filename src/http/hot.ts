@@ -2,7 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { z } from 'zod';
 import { AppError } from '../errors.ts';
 import type { Log } from '../log.ts';
-import { problemOf, toAppError } from './problem.ts';
+import { problemHeaders, problemOf, toAppError } from './problem.ts';
 
 /** A route on the hot path: it skips the framework, not the checks. */
 export interface HotRoute {
@@ -90,23 +90,25 @@ export class HotRoutes {
       const identity = await route.authorize(request);
       const body = await readJson(request, route.bodyLimit);
       const { status, body: answer } = await route.answer(identity as never, body, callerOf(response));
-      this.#send(response, status, 'application/json', answer);
+      this.#send(response, status, JSON_TYPE, answer);
     } catch (thrown) {
       const error = toAppError(thrown, this.#log);
       // An unread body would be taken for the next request on this connection.
       if (!request.complete) response.setHeader('connection', 'close');
-      this.#send(response, error.status, 'application/problem+json', problemOf(error));
+      this.#send(response, error.status, problemHeaders(error), problemOf(error));
     }
   }
 
-  #send(response: ServerResponse, status: number, type: string, body: unknown): void {
+  #send(response: ServerResponse, status: number, headers: Readonly<Record<string, string>>, body: unknown): void {
     if (response.destroyed || response.headersSent) return;
     const text = JSON.stringify(body);
     if (this.#stopping) response.setHeader('connection', 'close');
-    response.writeHead(status, { 'content-type': type, 'content-length': Buffer.byteLength(text) });
+    response.writeHead(status, { ...headers, 'content-length': Buffer.byteLength(text) });
     response.end(text);
   }
 }
+
+const JSON_TYPE = { 'content-type': 'application/json' };
 
 function callerOf(response: ServerResponse): Caller {
   let controller: AbortController | undefined;

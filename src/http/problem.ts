@@ -24,6 +24,12 @@ export function problemOf(error: AppError): Problem {
   };
 }
 
+/** Headers that go with a problem: when it is worth trying again, seconds. */
+export function problemHeaders(error: AppError): Record<string, string> {
+  const type = { 'content-type': 'application/problem+json' };
+  return error.code === 'unavailable' ? { ...type, 'retry-after': '1' } : type;
+}
+
 /** Any thrown thing as an AppError; what is not expected is logged under an id and told without its text. */
 export function toAppError(error: unknown, log: Log): AppError {
   if (error instanceof AppError) {

@@ -6,7 +6,7 @@ import type { ChannelDoor } from '../channels/channel.ts';
 import { AppError } from '../errors.ts';
 import type { Log } from '../log.ts';
 import type { HotRoutes } from './hot.ts';
-import { problemOf, toAppError } from './problem.ts';
+import { problemHeaders, problemOf, toAppError } from './problem.ts';
 
 export interface HttpServerOptions {
   host: string;
@@ -52,7 +52,7 @@ export async function startHttpServer(options: HttpServerOptions): Promise<HttpS
     const known = frameworkError(error) ?? toAppError(error, log);
     return reply
       .code(known.status)
-      .type('application/problem+json')
+      .headers(problemHeaders(known))
       .send(JSON.stringify(problemOf(known)));
   });
   app.setNotFoundHandler((request, reply) => {
