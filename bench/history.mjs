@@ -44,7 +44,11 @@ function seed() {
   const db = new Database(file);
   db.pragma('synchronous = OFF');
   const first = db.prepare('select next from id_block').pluck().get();
-  db.prepare('update id_block set next = next + ?').run(ROWS * 4 + PENDING + 4);
+  db.prepare('update id_block set next = next + ?').run(ROWS * 4 + PENDING + 5);
+  const stream = first + ROWS * 4 + PENDING + 4;
+  db.prepare(
+    "insert into stream (id, queue, owner, template, lane, serial, created_at) values (?, 'default/shell', '', 'bench', 'main', '', 0)",
+  ).run(stream);
   const start = Date.now() - 5 * DAY;
   const args = JSON.stringify(payload(1));
   const numbers = `with recursive n (i) as (select @from union all select i + 1 from n where i + 1 < @to)`;
@@ -52,9 +56,9 @@ function seed() {
   const statements = [
     `insert into flow (id, owner_session_key, status, route, goal, notify_policy, created_at, updated_at, ended_at)
      select @first + 4 * i, 'agent:main:webchat:direct:user' || (i % 100), 'finished', '{}', 'please', 'done_only', ${at}, ${at}, ${at} from n`,
-    `insert into task (id, template, runtime, queue, status, priority, run_at, args, session_key, flow_id, source, scope_kind,
+    `insert into task (id, template, runtime, stream_id, status, priority, run_at, args, session_key, flow_id, source, scope_kind,
        notify_policy, delivery_status, attempt, max_attempts, timeout_ms, summary, created_at, started_at, ended_at, last_event_at, cleanup_after)
-     select @first + 4 * i + 1, 'bench', 'shell', 'default/shell', case when i % 50 = 0 then 'failed' else 'succeeded' end, 1, ${at}, @args,
+     select @first + 4 * i + 1, 'bench', 'shell', @stream, case when i % 50 = 0 then 'failed' else 'succeeded' end, 1, ${at}, @args,
        'agent:main:webchat:direct:user' || (i % 100), @first + 4 * i, 'chat', 'session', 'done_only', 'delivered', 1, 3, 600000, 'fine',
        ${at}, ${at}, ${at}, ${at}, ${at} + ${7 * DAY} from n`,
     `insert into run (id, task_id, generation, attempt, agent_id, instance_id, lease_token, deadline_at, claimed_at, started_at, ended_at, outcome)
@@ -68,7 +72,7 @@ function seed() {
   );
   const chunk = db.transaction((from, to) => {
     for (const statement of statements) {
-      const given = { from, to, first, start, args };
+      const given = { from, to, first, start, args, stream };
       const used = Object.fromEntries(Object.entries(given).filter(([name]) => statement.source.includes(`@${name}`)));
       statement.run(used);
     }
@@ -76,10 +80,10 @@ function seed() {
   for (let from = 0; from < ROWS; from += CHUNK) chunk(from, Math.min(ROWS, from + CHUNK));
   db.prepare(
     `with recursive n (i) as (select 0 union all select i + 1 from n where i + 1 < ?)
-     insert into task (id, template, runtime, queue, status, priority, run_at, args, source, scope_kind, notify_policy, delivery_status,
+     insert into task (id, template, runtime, stream_id, status, priority, run_at, args, source, scope_kind, notify_policy, delivery_status,
        max_attempts, timeout_ms, created_at, last_event_at)
-     select ? + i, 'bench', 'shell', 'default/shell', 'queued', 1, ?, ?, 'api', 'system', 'silent', 'not_applicable', 3, 600000, ?, ? from n`,
-  ).run(PENDING, first + 4 * ROWS, start, args, start, start);
+     select ? + i, 'bench', 'shell', ?, 'queued', 1, ?, ?, 'api', 'system', 'silent', 'not_applicable', 3, 600000, ?, ? from n`,
+  ).run(PENDING, first + 4 * ROWS, stream, start, args, start, start);
   db.pragma('wal_checkpoint(TRUNCATE)');
   const key = db.prepare("select value from meta where key = 'id_key'").pluck().get();
   db.close();
