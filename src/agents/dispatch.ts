@@ -3,6 +3,7 @@ import type { Log } from '../log.ts';
 import type { Store } from '../store/store.ts';
 import type { Tx } from '../store/tx.ts';
 import type { Claim, Grant, TaskLine } from '../tasks/claim.ts';
+import { isHeld } from '../tasks/states.ts';
 import { labelSuffix } from '../tasks/streams.ts';
 import type { TaskEvent } from '../tasks/task.ts';
 import { type Parked, ParkingLot } from './parking.ts';
@@ -84,6 +85,7 @@ export class Dispatch {
   async pull(claim: Claim, waitMs: number, gone: AbortSignal): Promise<Grant[]> {
     const grants = await this.take(claim);
     if (grants.length > 0 || waitMs === 0 || gone.aborted || this.#stopped) return grants;
+    this.#wakeAt(this.#options.line.nextAt);
     return this.#parked.wait(
       (answer) => ({ key: claim.agentId, answer, claim: { ...claim, holding: null } }),
       waitMs,
@@ -92,16 +94,23 @@ export class Dispatch {
     );
   }
 
-  /** Subscriber, last in order: serves waiting agents in the transaction that queued their task. */
+  /** Subscriber, last in order: serves waiting agents in the transaction that queued their task, or that made room for one. */
   async onTaskEvents(tx: Tx, events: readonly TaskEvent[]): Promise<void> {
-    const { due, count, nextAt } = await this.#options.line.onTaskEvents(tx, events);
+    const { line } = this.#options;
+    const { due, count, nextAt } = await line.onTaskEvents(tx, events);
     if (nextAt !== undefined) tx.afterCommit(() => this.#wakeAt(nextAt));
     if (count > 0) {
       tx.afterCommit(() => {
         this.#ready += count;
       });
     }
-    if (due.size > 0) await this.#serve(tx, (pull) => pull.claim.queues.some((queue) => due.has(queue)));
+    // Nobody waits while something is due, unless a limit holds it back; and a run that ends may be what it waits for.
+    const isFreed = this.#parked.size > 0 && events.some((event) => event.type === 'task.state' && isHeld(event.from));
+    if (due.size === 0 && !isFreed) return;
+    await this.#serve(
+      tx,
+      ({ claim: { queues } }) => queues.some((queue) => due.has(queue)) || (isFreed && line.hasReady(queues)),
+    );
   }
 
   /** Serves everybody who waits, for tasks that time alone made due; part of every sweep, so a forgotten timer costs a second. */
@@ -123,6 +132,8 @@ export class Dispatch {
       pulls.map((pull) => pull.claim),
     );
     tx.afterCommit(() => {
+      // What was set aside for a time is looked at when it is over, not a second later.
+      this.#wakeAt(this.#options.line.nextAt);
       for (const [index, pull] of pulls.entries()) {
         this.#ready = Math.max(0, this.#ready - grants[index]!.length);
         if (grants[index]!.length > 0) pull.answer(grants[index]!);

@@ -4,8 +4,10 @@ import type { IdCodec } from '../ids.ts';
 import type { Log } from '../log.ts';
 import type { Store } from '../store/store.ts';
 import type { Tx } from '../store/tx.ts';
+import { checkpointsOf } from '../tasks/checkpoints.ts';
 import type { Grant } from '../tasks/claim.ts';
 import { pulseRuns, type RunPulse } from '../tasks/heartbeat.ts';
+import { ProgressPace } from '../tasks/progress.ts';
 import { type ReportOutcome, type RunNews, type RunReport, reportRunsVerb } from '../tasks/report.ts';
 import type { Emit, TaskEvent } from '../tasks/task.ts';
 import type { Dispatch } from './dispatch.ts';
@@ -29,7 +31,9 @@ import type { AgentIdentity } from './tokens.ts';
 /** Turns a grant into what the agent is asked to run; undefined where its template is gone. May throw where it does not fit any more. */
 export type AssignmentOf = (
   grant: Grant,
-) => Omit<Assignment, 'runId' | 'taskId' | 'attempt' | 'leaseToken' | 'leaseMs'> | undefined;
+) =>
+  | Omit<Assignment, 'runId' | 'taskId' | 'attempt' | 'leaseToken' | 'leaseMs' | 'checkpoint' | 'checkpointVersion'>
+  | undefined;
 
 export interface AgentGatewayOptions {
   store: Store;
@@ -49,11 +53,13 @@ export interface AgentGatewayOptions {
 export class AgentGateway {
   readonly #options: AgentGatewayOptions;
   readonly #report: ReturnType<typeof reportRunsVerb>;
+  readonly #pace: ProgressPace;
   readonly #hearts = new ParkingLot<null, Parked<null>>();
 
   constructor(options: AgentGatewayOptions) {
     this.#options = options;
-    this.#report = reportRunsVerb(options.emit);
+    this.#pace = new ProgressPace(options.emit);
+    this.#report = reportRunsVerb(options.emit, this.#pace);
   }
 
   async register(identity: AgentIdentity, request: RegisterRequest): Promise<RegisterAnswer> {
@@ -105,14 +111,20 @@ export class AgentGateway {
     return { results, tasks: await this.#assignments(await this.#receiver(identity, request, grants), grants) };
   }
 
-  /** Subscriber: a cancel is told at once to the agent that waits with its heartbeat. */
+  /** Subscriber: a cancel is told at once to the agent that waits with its heartbeat; the last progress of a run that ends is written. */
   async onTaskEvents(tx: Tx, events: readonly TaskEvent[]): Promise<void> {
+    await this.#pace.onTaskEvents(tx, events);
     for (const event of events) {
       if (event.type !== 'task.cancel_requested') continue;
       tx.afterCommit(() => {
         for (const heart of this.#hearts.of(event.agentId)) heart.answer(null);
       });
     }
+  }
+
+  /** Writes the progress that has waited long enough; part of every sweep. */
+  async flushProgress(tx: Tx): Promise<void> {
+    await this.#pace.flush(tx);
   }
 
   stop(): void {
@@ -179,6 +191,7 @@ export class AgentGateway {
 
   async #assignments(instance: AgentInstance, grants: readonly Grant[]): Promise<Assignment[]> {
     const { ids, leaseMs } = this.#options;
+    const saved = await this.#checkpoints(grants);
     const assignments: Assignment[] = [];
     const unfit = new Map<Grant, string>();
     for (const grant of grants) {
@@ -193,6 +206,7 @@ export class AgentGateway {
           leaseToken,
           leaseMs,
           ...what,
+          ...saved.get(taskId),
         });
       }
     }
@@ -202,6 +216,13 @@ export class AgentGateway {
       error: unfit.get(grant)!,
     }));
     return assignments;
+  }
+
+  /** Where to go on from, by task: asked for only where a task says that it has one. */
+  async #checkpoints(grants: readonly Grant[]) {
+    const ids = grants.filter(({ task }) => task.checkpoint_version !== null).map(({ taskId }) => taskId);
+    const found = await checkpointsOf(this.#options.store, ids);
+    return new Map([...found].map(([id, { version, data }]) => [id, { checkpoint: data, checkpointVersion: version }]));
   }
 
   /** What to run, or why the template cannot say that any more: told in the task, not left to expire. */

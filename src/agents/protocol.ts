@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { CHECKPOINT_LIMITS, checkpointText, isShallow } from '../tasks/checkpoint-words.ts';
 import { classify, MAX_PAUSE_MS, retryAfterMs, ruleFor } from '../tasks/classify.ts';
 import {
   EFFECT_LIMITS,
@@ -22,7 +23,16 @@ const runId = z.string().min(1).max(32);
 const name = z.string().min(1).max(64);
 const text = (max: number) => z.string().max(max);
 
-export { classify, ERROR_CLASSES, type ErrorClass, MAX_PAUSE_MS, retryAfterMs, ruleFor };
+export {
+  CHECKPOINT_LIMITS,
+  checkpointText,
+  classify,
+  ERROR_CLASSES,
+  type ErrorClass,
+  MAX_PAUSE_MS,
+  retryAfterMs,
+  ruleFor,
+};
 
 /** Largest texts on the wire, characters. Longer ones are cut by the agent before they are sent. */
 export const WIRE_LIMITS = {
@@ -31,8 +41,12 @@ export const WIRE_LIMITS = {
   message: 500,
   log: 65_536,
   output: 32_768,
-  checkpoint: 262_144,
 } as const;
+
+/** Any JSON. One that is too large is refused by itself; one that is too deep could not even be looked at. */
+const checkpointData = z
+  .unknown()
+  .refine(isShallow, `is missing, or nested deeper than ${CHECKPOINT_LIMITS.depth} levels`);
 
 const reportHead = {
   runId,
@@ -58,7 +72,7 @@ export const reportSchema = z.discriminatedUnion('type', [
     text: text(WIRE_LIMITS.log),
     offset: z.number().int().nonnegative(),
   }),
-  z.object({ ...reportHead, type: z.literal('checkpoint'), data: z.json() }),
+  z.object({ ...reportHead, type: z.literal('checkpoint'), data: checkpointData }),
   z.object({ ...reportHead, type: z.literal('output'), key: name, value: text(WIRE_LIMITS.output) }),
   z.object({
     ...reportHead,
@@ -206,7 +220,9 @@ export interface Assignment {
   timeoutMs: number;
   limits: { outputBytes: number };
   idempotencyKey: string | null;
+  /** What the last attempt saved, and how often the task has saved one; absent together. */
   checkpoint?: unknown;
+  checkpointVersion?: number;
 }
 
 export type { ArgValue };

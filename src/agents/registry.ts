@@ -2,7 +2,7 @@ import type { Clock } from '../clock.ts';
 import { AppError } from '../errors.ts';
 import type { Log } from '../log.ts';
 import type { Store } from '../store/store.ts';
-import type { Tx } from '../store/tx.ts';
+import type { Reader, Tx } from '../store/tx.ts';
 import { type ReportOutcome, type RunReport, reportRuns } from '../tasks/report.ts';
 import { loseOtherInstances } from '../tasks/sweep.ts';
 import type { Emit, TaskEvent } from '../tasks/task.ts';
@@ -119,10 +119,11 @@ export class AgentRegistry {
     return gone.map((row) => row.agent_id);
   }
 
-  async list(): Promise<AgentView[]> {
-    const { store, clock, offlineMs } = this.#options;
-    const active = new Map((await activeRunCounts(store)).map((row) => [row.agent_id, row.count]));
-    return (await listAgents(store)).map((row) => {
+  /** @param reader the transaction of the caller, where there is one */
+  async list(reader: Reader = this.#options.store): Promise<AgentView[]> {
+    const { clock, offlineMs } = this.#options;
+    const active = new Map((await activeRunCounts(reader)).map((row) => [row.agent_id, row.count]));
+    return (await listAgents(reader)).map((row) => {
       const lastSeenAt = Math.max(row.last_seen_at, this.#contacts.get(row.agent_id)?.at ?? 0);
       return {
         agentId: row.agent_id,

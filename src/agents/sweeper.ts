@@ -1,13 +1,16 @@
 import { backoffMs } from '../backoff.ts';
 import type { Clock } from '../clock.ts';
+import { sweepDeadlines } from '../flows/stop.ts';
 import type { Log } from '../log.ts';
 import { Poller, type Service } from '../service.ts';
 import type { Store } from '../store/store.ts';
 import { sweepBreakers } from '../tasks/breaker-watch.ts';
 import type { Breakers } from '../tasks/breakers.ts';
+import type { TaskLine } from '../tasks/claim.ts';
 import { graceForAll, sweep } from '../tasks/sweep.ts';
 import type { Emit, TaskEvent } from '../tasks/task.ts';
 import type { Dispatch } from './dispatch.ts';
+import type { AgentGateway } from './gateway.ts';
 import type { AgentRegistry } from './registry.ts';
 
 export interface SweeperOptions {
@@ -17,8 +20,12 @@ export interface SweeperOptions {
   emit: Emit<TaskEvent>;
   registry: AgentRegistry;
   dispatch: Dispatch;
+  /** Absent: no progress waits. */
+  gateway?: Pick<AgentGateway, 'flushProgress'>;
   /** Absent: no template has one. */
   breakers?: Breakers;
+  /** Absent: nothing is limited or paused. */
+  line?: Pick<TaskLine, 'holdsOf'>;
   leaseMs: number;
   cancelGraceMs: number;
   /** Monotonic milliseconds; injectable for tests. */
@@ -64,7 +71,7 @@ export class Sweeper implements Service {
   }
 
   async sweepOnce(): Promise<void> {
-    const { store, log, emit, leaseMs, cancelGraceMs, registry, dispatch, breakers } = this.#options;
+    const { store, log, emit, leaseMs, cancelGraceMs, registry, dispatch, breakers, line } = this.#options;
     const time = await store.transact('sweep', async (tx) => {
       // The clocks are read with the transaction: a jump right before or after it must not go unseen.
       const now = { clock: tx.now, monotonic: this.#monotonic() };
@@ -74,12 +81,15 @@ export class Sweeper implements Service {
         const runs = await graceForAll(tx, leaseMs);
         if (runs > 0) tx.afterCommit(() => log.warn('lease.grace', { reason: interrupted, runs }));
       }
-      const counts = await sweep(tx, { cancelGraceMs, agentsSpeakSince: this.#agentsSpeakSince }, emit);
+      const counts = await sweep(tx, { cancelGraceMs, agentsSpeakSince: this.#agentsSpeakSince, line }, emit);
       if (breakers) await sweepBreakers(tx, breakers, emit);
+      const stopped = await sweepDeadlines(tx, emit);
+      await this.#options.gateway?.flushProgress(tx);
       const gone = await registry.flush(tx);
       await dispatch.serveDue(tx);
       tx.afterCommit(() => {
         if (Object.values(counts).some((count) => count > 0)) log.warn('sweep.ended', { ...counts });
+        if (stopped > 0) log.warn('sweep.deadlines', { flows: stopped });
         for (const agentId of gone) log.warn('agent.offline', { agentId });
       });
       return now;

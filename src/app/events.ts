@@ -5,6 +5,7 @@ import type { OutboxEvent } from '../outbox/message.ts';
 import { watchBreakers } from '../tasks/breaker-watch.ts';
 import { buryDead } from '../tasks/dead-letters.ts';
 import { releaseDecided } from '../tasks/effect-resolve.ts';
+import { watchNeeds } from '../tasks/needs.ts';
 import type { FinishedTasks } from '../telemetry/finished.ts';
 import type { Base } from './base.ts';
 
@@ -15,7 +16,7 @@ export interface Listeners {
   finished: FinishedTasks;
 }
 
-/** Events are drained in this order, inside the transaction that made them: flows, dead letters, breakers, notifications, then the agents that wait. */
+/** Events are drained in this order, inside the transaction that made them: flows, needs, dead letters, breakers, notifications, then the agents that wait. */
 export function subscribe(
   base: Base,
   { dispatch, gateway, breakers }: Pick<Rooms, 'dispatch' | 'gateway'> & Partial<Pick<Rooms, 'breakers'>>,
@@ -25,6 +26,7 @@ export function subscribe(
   const titleOf = (id: string, lang: 'en' | 'zh') => templates.get(id)?.title[lang];
   const notifier = createNotifier({ outbox, ids: store.ids, titleOf, lang: settings.lang });
   taskEvents.subscribe(followTasks);
+  taskEvents.subscribe(watchNeeds({ ids: store.ids, emit }));
   taskEvents.subscribe(buryDead);
   if (breakers) taskEvents.subscribe(watchBreakers(breakers, emit));
   taskEvents.subscribe((tx, events) => notifier.onTaskEvents(tx, events));

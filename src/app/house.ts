@@ -1,6 +1,7 @@
 import { existsSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { Dispatch } from '../agents/dispatch.ts';
+import { TaskExplainer } from '../agents/explainer.ts';
 import { AgentGateway } from '../agents/gateway.ts';
 import { AgentRegistry } from '../agents/registry.ts';
 import { Sweeper } from '../agents/sweeper.ts';
@@ -35,6 +36,7 @@ import { createFinishedTasks, type FinishedTasks } from '../telemetry/finished.t
 import { VERSION } from '../version.ts';
 import type { Base } from './base.ts';
 import { openChannels, SAFE_REPEAT } from './channels.ts';
+import { controlRooms, serveAgain } from './controls.ts';
 import { subscribe } from './events.ts';
 import { upkeepRooms } from './upkeep.ts';
 
@@ -55,17 +57,17 @@ export async function buildHouse(
   token: string,
 ): Promise<House> {
   const base = await lay(settings, store, log, clock);
-  const breakers: Breakers = breakerRoom(base, () => agents.dispatch);
+  const breakers: Breakers = new Breakers({
+    policies: breakerPolicies(base.templates),
+    log,
+    onFreed: serveAgain(base, () => agents),
+  });
   const agents = agentRooms(base, breakers);
+  const { controls, laneWatch } = await controlRooms(base, agents);
+  const isDraining = () => controls.drain !== null;
   const chat = new ChatChanges();
   const finished = createFinishedTasks();
-  const { templates, outbox, emit } = base;
-  const { timeZone, lang } = settings;
-  const followup = createFollowup({ store, log, templates, outbox, emitTasks: emit, timeZone, lang });
-  const commandRooms = { ids: store.ids, templates, outbox, emitTasks: emit, lang, ask: followup.ask };
-  const intake = createIntake({ store, log, rooms: commandRooms });
-  const open = openChannels(base, () => intake.wake());
-  const delivery = createDelivery({ store, clock, log, channels: open.channels, outbox, safeRepeat: SAFE_REPEAT });
+  const { followup, intake, open, delivery } = chatRooms(base, agents.why, isDraining);
   const { retention, taskAudit } = upkeepRooms(
     base,
     { ...agents, ...open },
@@ -81,19 +83,12 @@ export async function buildHouse(
     ...base,
     ...agents,
     breakers,
+    controls,
     taskAudit,
     ...open,
     version: VERSION,
     admin: new AdminAuth(token),
-    submitter: new Submitter({
-      store,
-      ids: store.ids,
-      clock,
-      templates,
-      timeZone,
-      emit,
-      patienceMs: () => agents.dispatch.patienceMs(),
-    }),
+    submitter: submitterOf(base, agents.dispatch, isDraining),
     onChatChange: (listener) => chat.listen(listener),
     startedAt: clock.now(),
   };
@@ -112,8 +107,9 @@ export async function buildHouse(
   });
   const channels = [...open.channels.values()].map(asService);
   const services = [
-    templates.watch(),
+    base.templates.watch(),
     sweeper,
+    laneWatch,
     delivery,
     followup,
     intake,
@@ -145,12 +141,30 @@ function templatesFolder({ templatesDir }: GatewaySettings): string {
   return templatesDir;
 }
 
+/** From a stored message to an errand, and from an answer to its chat. */
+function chatRooms(base: Base, why: Rooms['why'], isDraining: () => boolean) {
+  const { store, clock, log, templates, outbox, emit } = base;
+  const { timeZone, lang } = base.settings;
+  const followup = createFollowup({ store, log, templates, outbox, emitTasks: emit, timeZone, lang, isDraining });
+  const rooms = { ids: store.ids, templates, outbox, emitTasks: emit, lang, ask: followup.ask, why, isDraining };
+  const intake = createIntake({ store, log, rooms });
+  const open = openChannels(base, () => intake.wake());
+  const delivery = createDelivery({ store, clock, log, channels: open.channels, outbox, safeRepeat: SAFE_REPEAT });
+  return { followup, intake, open, delivery };
+}
+
+function submitterOf(base: Base, dispatch: Dispatch, isDraining: () => boolean): Submitter {
+  const { store, settings } = base;
+  const patienceMs = () => dispatch.patienceMs();
+  return new Submitter({ ...base, ids: store.ids, timeZone: settings.timeZone, patienceMs, isDraining });
+}
+
 function agentRooms(
   base: Base,
   breakers: Breakers,
-): Pick<Rooms, 'tokens' | 'registry' | 'dispatch' | 'line' | 'gateway'> {
+): Pick<Rooms, 'tokens' | 'registry' | 'dispatch' | 'line' | 'gateway' | 'why'> {
   const { store, settings, templates } = base;
-  const { leaseMs, heartbeatMs, offlineMs } = settings;
+  const { leaseMs, heartbeatMs, offlineMs, cancelGraceMs } = settings;
   const registry = new AgentRegistry({ ...base, offlineMs });
   const labelSets = labelSetsOf(templates);
   const line = new TaskLine({
@@ -169,7 +183,8 @@ function agentRooms(
     version: VERSION,
     assignmentOf: (grant) => assignmentOf(templates, store.ids, grant),
   });
-  return { tokens: new AgentTokens(store), registry, dispatch, line, gateway };
+  const why = new TaskExplainer({ ...base, registry, line, labelSets, leaseMs, cancelGraceMs });
+  return { tokens: new AgentTokens(store), registry, dispatch, line, gateway, why };
 }
 
 /** The same array until the templates are read again. */
@@ -183,16 +198,6 @@ function labelSetsOf(templates: Base['templates']): () => readonly Readonly<Reco
     }
     return sets;
   };
-}
-
-/** A breaker that closes lets tasks go: the agents that wait for work look again. */
-function breakerRoom({ templates, log, store }: Base, dispatch: () => Dispatch): Breakers {
-  const onFreed = () => {
-    store
-      .transact('breaker.freed', (tx) => dispatch().serveDue(tx))
-      .catch((error: unknown) => log.error('breaker.freed_failed', { error }));
-  };
-  return new Breakers({ policies: breakerPolicies(templates), log, onFreed });
 }
 
 /** Long polls are sent away before the server stops, else it would wait for them. */

@@ -9,7 +9,7 @@ import { SAFE_REPEAT } from './channels.ts';
 /** What keeps the store small and the engine honest: the retention service, and the audit that a person asks for. */
 export function upkeepRooms(
   base: Base,
-  rooms: Pick<Rooms, 'registry' | 'dispatch' | 'channels'>,
+  rooms: Pick<Rooms, 'registry' | 'dispatch' | 'line' | 'channels'>,
   calls: Pick<TaskAuditOptions, 'sweep' | 'wakeDelivery'>,
 ): { retention: Retention; taskAudit: TaskAudit } {
   const { stateDir, retentionMs, leaseMs } = base.settings;
@@ -20,6 +20,7 @@ export function upkeepRooms(
       ...base,
       registry: rooms.registry,
       dispatch: rooms.dispatch,
+      line: rooms.line,
       channels: new Set(rooms.channels.keys()),
       safeRepeat: SAFE_REPEAT,
       leaseMs,

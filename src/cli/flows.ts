@@ -6,17 +6,18 @@ import { nextPage } from './tasks.ts';
 
 interface Flow {
   flowId: string;
-  sessionKey: string;
+  sessionKey?: string;
   status: string;
   goal: string;
   blockedSummary?: string;
   createdAt: number;
   endedAt?: number;
+  deadlineAt?: number;
 }
 
 /** `errand flows …` */
 export function flowsCommands(program: Command, act: Act): void {
-  const flows = program.command('flows').description('look at flows: what conversations have asked for');
+  const flows = program.command('flows').description('look at flows: what conversations have asked for; cancel them');
   flows
     .command('list')
     .description('list flows, the newest first')
@@ -40,6 +41,11 @@ export function flowsCommands(program: Command, act: Act): void {
     .description('show one flow with its tasks; with a session key, the newest of that conversation')
     .addHelpText('after', '\nExample:\n  errand flows show q7xw')
     .action(act(show));
+  flows
+    .command('cancel <flow>')
+    .description('cancel what is left of a flow; what runs is told to stop')
+    .addHelpText('after', '\nExample:\n  errand flows cancel q7xw')
+    .action(act(cancel));
 }
 
 async function list(
@@ -52,13 +58,22 @@ async function list(
       flow.flowId,
       flow.status,
       localTime(flow.createdAt),
-      flow.sessionKey,
+      flow.sessionKey ?? '',
       flow.goal,
     ]);
     return [table(['FLOW', 'STATUS', 'CREATED', 'SESSION', 'GOAL'], rows, 'No flows.'), ...nextPage(page.next)].join(
       '\n',
     );
   });
+}
+
+async function cancel({ api, show: print }: Context, id: string): Promise<void> {
+  const flow = await api().post<Flow>(path`/api/flows/${id}/cancel`);
+  print(flow, () =>
+    flow.endedAt === undefined
+      ? `Flow ${id} is being cancelled; what runs was told to stop.`
+      : `Flow ${id} is ${flow.status}.`,
+  );
 }
 
 async function show({ api, show: print }: Context, id: string): Promise<void> {
@@ -72,6 +87,7 @@ async function show({ api, show: print }: Context, id: string): Promise<void> {
       ['blocked', flow.blockedSummary],
       ['created', localTime(flow.createdAt)],
       ['ended', localTime(flow.endedAt)],
+      ['deadline', localTime(flow.deadlineAt)],
     ]);
     return `${about}\n\n${table(
       ['TASK', 'STATUS'],

@@ -6,6 +6,7 @@ import { agentsCommands } from './agents.ts';
 import { breakersCommands } from './breakers.ts';
 import { checkCommand } from './check.ts';
 import { type Act, actWith, type Io } from './context.ts';
+import { controlsCommands } from './controls.ts';
 import { deadLettersCommands } from './dead-letters.ts';
 import { effectCommands } from './effect.ts';
 import { effectsCommands } from './effects.ts';
@@ -33,6 +34,7 @@ const COMMANDS = [
   effectsCommands,
   effectCommands,
   breakersCommands,
+  controlsCommands,
   checkCommand,
   versionCommand,
 ];

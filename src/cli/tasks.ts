@@ -6,7 +6,9 @@ import { type Api, path } from './api.ts';
 import type { Act, Context } from './context.ts';
 import { fields, localTime, oneLine, printable, table } from './table.ts';
 import { auditCommand } from './tasks-audit.ts';
+import { placeCommands } from './tasks-places.ts';
 import { traceCommand } from './trace.ts';
+import { whyCommand } from './why.ts';
 
 interface ListOptions {
   status?: string;
@@ -20,7 +22,7 @@ interface ListOptions {
 
 /** `errand tasks …` */
 export function tasksCommands(program: Command, act: Act): void {
-  const tasks = program.command('tasks').description('look at tasks, cancel and retry them');
+  const tasks = program.command('tasks').description('look at tasks, cancel, retry, pause and move them');
   tasks
     .command('list')
     .description('list tasks, the newest first')
@@ -58,6 +60,8 @@ export function tasksCommands(program: Command, act: Act): void {
     .description('run a task again that ended without success, or that is blocked')
     .addHelpText('after', '\nExample:\n  errand tasks retry k3f9')
     .action(act((context, id: string) => change(context, id, 'retry')));
+  placeCommands(tasks, act);
+  whyCommand(tasks, act);
   traceCommand(tasks, act);
   auditCommand(tasks, act);
 }
@@ -109,6 +113,8 @@ function describe(task: TaskRecord): string {
     ['source', task.source],
     ['session', task.sessionKey],
     ['flow', task.flowId],
+    ['needs', task.needs?.map((need) => `${need.taskId} (${need.status ?? 'gone'})`).join(', ') || undefined],
+    ['needed by', task.neededBy?.map((other) => `${other.taskId} (${other.status})`).join(', ') || undefined],
     [
       'progress',
       task.progress &&

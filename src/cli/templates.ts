@@ -3,6 +3,7 @@ import { join, resolve } from 'node:path';
 import type { Command } from 'commander';
 import { AppError } from '../errors.ts';
 import type { Act, Context } from './context.ts';
+import { pauseCommands } from './controls.ts';
 import { table } from './table.ts';
 
 interface Answer {
@@ -24,6 +25,7 @@ export function templatesCommands(program: Command, act: Act): void {
     .description('list the templates of the running gateway')
     .addHelpText('after', '\nExample:\n  errand templates list')
     .action(act(list));
+  pauseCommands(templates, act, 'template');
   templates
     .command('check [folder]')
     .description(

@@ -34,6 +34,13 @@ export class SubmitClient {
 
   /** Resolves when the task is durable. @throws AppError as the gateway says, `unreachable` without an answer */
   submit(submission: Submission): Promise<Submitted> {
+    // Requests are shared: an index would name somebody else's task.
+    if (submission.needs?.some((on) => typeof on === 'number'))
+      return Promise.reject(
+        new AppError('invalid_request', 'needs: name tasks by their ids here; a graph is submitted as a whole', {
+          field: 'needs',
+        }),
+      );
     return new Promise((resolve, reject) => {
       this.#waiting.push({ submission, resolve, reject });
       this.#schedule();

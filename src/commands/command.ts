@@ -1,3 +1,4 @@
+import type { TaskExplainer } from '../agents/explainer.ts';
 import type { Route } from '../channels/channel.ts';
 import type { Texts } from '../flows/template-model.ts';
 import type { TemplateRegistry } from '../flows/templates.ts';
@@ -59,8 +60,11 @@ export interface CommandRooms {
   readonly templates: Pick<TemplateRegistry, 'get' | 'list'>;
   readonly outbox: { enqueue(tx: Tx, messages: readonly NewMessage[]): Promise<void> };
   readonly emitTasks: Emit<TaskEvent>;
+  readonly why: Pick<TaskExplainer, 'explain'>;
   /** ERRAND_LANG. */
   readonly lang: 'auto' | Lang;
+  /** Whether nothing new starts at the moment. Absent: never. */
+  readonly isDraining?: () => boolean;
   /** Puts errands into the conversation's queue; they start right after the commit. */
   ask(tx: Tx, errands: readonly NewFollowup[]): Promise<void>;
 }

@@ -77,8 +77,15 @@ async function retryOne(tx: Tx, context: CommandContext, { id, task }: FoundTask
   const answer = (await retryTasks(tx, [{ id, by: actorOf(context) }], rooms.emitTasks))[0]!;
   switch (answer.result) {
     case 'queued':
+      if (answer.waits)
+        return { en: `It waits for other errands again: ${name}.`, zh: `重新等待其他任务：${name}。` }[lang];
       return { en: `Once more: ${name}.`, zh: `重新运行：${name}。` }[lang];
     case 'refused': {
+      if (answer.because === 'needs')
+        return {
+          en: `${name} needs other errands: it goes on by itself once they have succeeded.`,
+          zh: `${name} 依赖其他任务：它们成功后会自动继续。`,
+        }[lang];
       const state = stateWord(lang, answer.status);
       return { en: `There is nothing to retry: ${name} is ${state}.`, zh: `无需重试：${name} ${state}。` }[lang];
     }

@@ -1,10 +1,10 @@
-import { oneLine } from '../notifications/text.ts';
 import { type DeadState, deathWords, titleFor } from '../notifications/wording.ts';
 import type { Lang } from '../sessions/lang.ts';
 import type { Tx } from '../store/tx.ts';
 import { discardLetters, type LetterAnswer, replayLetters } from '../tasks/dead-letters.ts';
 import { type LetterRow, selectLetters } from '../tasks/dead-letters-queries.ts';
 import type { LetterState } from '../tasks/states.ts';
+import { oneLine } from '../text.ts';
 import { actorOf, type Command, type CommandContext } from './command.ts';
 import { type FoundTask, findTask, LIST_LIMIT, noSuchTask } from './task-lookup.ts';
 import { ago, nameOf } from './task-words.ts';

@@ -1,5 +1,5 @@
-import { oneLine } from '../notifications/text.ts';
 import { may } from '../sessions/rights.ts';
+import { oneLine } from '../text.ts';
 import type { Command, CommandContext } from './command.ts';
 
 /** Finding one's way: /help, /start, /whoami. */

@@ -1,8 +1,8 @@
 import { approveAndTell } from '../notifications/pairing.ts';
-import { duration, oneLine } from '../notifications/text.ts';
 import { allowGroup, listAccess } from '../sessions/access.ts';
 import { isRole } from '../sessions/rights.ts';
 import type { Tx } from '../store/tx.ts';
+import { duration, oneLine } from '../text.ts';
 import { actorOf, type Command, type CommandContext } from './command.ts';
 
 /** Letting people and groups in: /pair. */

@@ -6,12 +6,14 @@ import { helpCommands } from './help.ts';
 import { pairCommands } from './pair.ts';
 import { runCommands } from './run.ts';
 import { taskCommands } from './tasks.ts';
+import { whyCommands } from './why.ts';
 
 /** Every command there is, in the order of /help. docs/commands.md is checked against this list. */
 export const COMMANDS: readonly Command[] = [
   ...helpCommands,
   ...runCommands,
   ...taskCommands,
+  ...whyCommands,
   ...controlCommands,
   ...deadCommands,
   ...pairCommands,

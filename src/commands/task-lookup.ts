@@ -4,6 +4,9 @@ import type { TaskState } from '../tasks/states.ts';
 import type { TaskRecord } from '../tasks/task.ts';
 import type { CommandContext } from './command.ts';
 
+/** States of what is not over, in the order of lists. */
+export const LIVE: readonly TaskState[] = ['running', 'leased', 'waiting', 'queued', 'paused'];
+
 /** As many tasks as one answer lists. */
 export const LIST_LIMIT = 10;
 
@@ -54,5 +57,3 @@ export function idMissing({ lang }: CommandContext, usage: string): string {
     zh: `请注明任务编号：${usage}。发送 /tasks 查看最近的任务。`,
   }[lang];
 }
-
-const LIVE: readonly TaskState[] = ['running', 'leased', 'waiting', 'queued', 'paused'];

@@ -1,9 +1,11 @@
 import type { Texts } from '../flows/template-model.ts';
-import { duration, oneLine } from '../notifications/text.ts';
-import { reasonWords, titleFor } from '../notifications/wording.ts';
+import { titleFor } from '../notifications/wording.ts';
 import type { Lang } from '../sessions/lang.ts';
+import type { Explanation } from '../tasks/explain.ts';
+import { reasonWords } from '../tasks/reason-words.ts';
 import { isFinal, type TaskState } from '../tasks/states.ts';
 import type { TaskRecord } from '../tasks/task.ts';
+import { duration, oneLine } from '../text.ts';
 import type { CommandContext } from './command.ts';
 
 /** Tasks in the words of a chat: short, in the person's language, pure. */
@@ -34,27 +36,28 @@ export function nameOf({ lang, rooms }: CommandContext, task: TaskRecord): strin
   return values === '' ? title : `${title} (${oneLine(values, 60)})`;
 }
 
-/** One line of a list: `✅ k7q2 Hello (Ada) — done, 5 min ago`. */
-export function listLine(context: CommandContext, task: TaskRecord, now: number): string {
+/** One line of a list: `✅ k7q2 Hello (Ada) — done, 5 min ago`. @param why what keeps it, where that was asked */
+export function listLine(context: CommandContext, task: TaskRecord, now: number, why?: Explanation): string {
   const { lang } = context;
   const head = `${STATES[task.status].icon} ${task.taskId} ${nameOf(context, task)} — `;
   return (
     head +
     (isFinal(task.status)
       ? `${STATES[task.status][lang]}${COMMA[lang]}${ago(lang, now - task.endedAt!)}`
-      : liveState(lang, task, now))
+      : liveState(lang, task, now, why))
   );
 }
 
 /** What a live task does or waits for, and why. */
-export function liveState(lang: Lang, task: TaskRecord, now: number): string {
+export function liveState(lang: Lang, task: TaskRecord, now: number, why?: Explanation): string {
   const asked = task.cancelRequestedAt === undefined ? '' : { en: ', being cancelled', zh: '，正在取消' }[lang];
   switch (task.status) {
     case 'running':
       return `${STATES.running[lang]} ${duration(lang, now - (task.startedAt ?? now))}${progressOf(lang, task)}${asked}`;
     case 'queued':
-      return waitOf(lang, task, now);
+      return why && !OF_ITS_OWN.has(why.reason) ? why.text[lang].replace(/[.。]$/, '') : waitOf(lang, task, now);
     case 'waiting': {
+      if (task.reason === 'needs') return { en: 'waits for other errands', zh: '等待其他任务完成' }[lang];
       const what = task.question?.prompt ?? task.summary ?? reasonWords(lang, task.reason ?? null) ?? '';
       return what === '' ? STATES.waiting[lang] : `${STATES.waiting[lang]}${COLON[lang]}${oneLine(what, 200)}`;
     }
@@ -68,6 +71,8 @@ export function ago(lang: Lang, ms: number): string {
   return { en: `${duration('en', ms)} ago`, zh: `${duration('zh', ms)}前` }[lang];
 }
 
+/** Waits that the row of the task tells; a line of a list has shorter words for them. */
+const OF_ITS_OWN: ReadonlySet<string> = new Set(['scheduled', 'retry_wait', 'rate_limit_wait']);
 const COMMA: Texts = { en: ', ', zh: '，' };
 const COLON: Texts = { en: ': ', zh: '：' };
 

@@ -1,10 +1,12 @@
 import type { Texts } from '../flows/template-model.ts';
-import { duration, headAndTail, oneLine, printable } from '../notifications/text.ts';
-import { SUMMARY_LIMIT, sentenceOf } from '../notifications/wording.ts';
+import { SUMMARY_LIMIT } from '../notifications/wording.ts';
 import type { Lang } from '../sessions/lang.ts';
+import type { Tx } from '../store/tx.ts';
+import type { Explanation } from '../tasks/explain.ts';
 import { listTasks, taskLogs } from '../tasks/read.ts';
 import { isFinal, type TaskState } from '../tasks/states.ts';
 import type { RunRecord, TaskRecord } from '../tasks/task.ts';
+import { duration, headAndTail, oneLine, printable, sentenceOf } from '../text.ts';
 import type { Command, CommandContext } from './command.ts';
 import { findTask, idMissing, LIST_LIMIT, liveTasks, noSuchTask } from './task-lookup.ts';
 import { ago, listLine, liveState, nameOf, stateWord } from './task-words.ts';
@@ -21,16 +23,26 @@ const status: Command = {
   help: { en: 'what runs and what waits here, and why', zh: '查看正在运行和等待的任务' },
   async run(tx, context) {
     const live = await liveTasks(tx, context);
+    const notices = context.rooms.isDraining?.() ? [CLOSED[context.lang]] : [];
     if (live.length === 0) {
-      return {
+      const idle = {
         en: 'Nothing is running or waiting here. /tasks lists the last errands.',
         zh: '当前没有运行或等待中的任务。发送 /tasks 查看最近的任务。',
       }[context.lang];
+      return [...notices, idle].join('\n');
     }
-    const lines = live.slice(0, LIST_LIMIT).map((task) => listLine(context, task, tx.now));
+    const shown = live.slice(0, LIST_LIMIT);
+    const why = await whyQueued(tx, context, shown);
+    const lines = shown.map((task) => listLine(context, task, tx.now, why.get(task.taskId)));
     if (live.length > LIST_LIMIT) lines.push({ en: '… and more: /tasks', zh: '……还有更多：/tasks' }[context.lang]);
-    return lines.join('\n');
+    return [...notices, ...lines].join('\n');
   },
+};
+
+/** The first line of /status while the gateway is draining. */
+const CLOSED: Texts = {
+  en: '⏸ The gateway starts nothing new at the moment. New errands are accepted and wait.',
+  zh: '⏸ 网关目前不启动新任务，新的请求会被受理并等待。',
 };
 
 const tasks: Command = {
@@ -58,7 +70,9 @@ const task: Command = {
   async run(tx, context) {
     if (context.rest === '') return idMissing(context, task.usage);
     const found = await findTask(tx, context, context.rest);
-    return found ? card(context, found.task, tx.now) : noSuchTask(context, context.rest);
+    if (!found) return noSuchTask(context, context.rest);
+    const why = await whyQueued(tx, context, [found.task]);
+    return card(context, found.task, tx.now, why.get(found.task.taskId));
   },
 };
 
@@ -81,11 +95,22 @@ const logs: Command = {
 
 export const taskCommands: readonly Command[] = [status, tasks, task, logs];
 
-function card(context: CommandContext, shown: TaskRecord, now: number): string {
+/** What keeps those of them that are queued, by their public ids. */
+async function whyQueued(
+  tx: Tx,
+  { rooms }: CommandContext,
+  shown: readonly TaskRecord[],
+): Promise<Map<string, Explanation>> {
+  const queued = shown.filter(({ status }) => status === 'queued').map(({ taskId }) => rooms.ids.decode(taskId)!);
+  const why = queued.length === 0 ? [] : await rooms.why.explain(tx, queued);
+  return new Map([...why].map(([id, explained]) => [rooms.ids.encode(id), explained]));
+}
+
+function card(context: CommandContext, shown: TaskRecord, now: number, why: Explanation | undefined): string {
   const { lang } = context;
   const lines = [
     `${nameOf(context, shown)} · ${shown.taskId}`,
-    `${LABELS.state[lang]}${stateOf(context, shown, now)}`,
+    `${LABELS.state[lang]}${stateOf(context, shown, now, why)}`,
     `${LABELS.asked[lang]}${ago(lang, now - shown.createdAt)}`,
     ...runLines(context, shown),
   ];
@@ -100,8 +125,8 @@ function card(context: CommandContext, shown: TaskRecord, now: number): string {
   return lines.join('\n').trimEnd();
 }
 
-function stateOf({ lang }: CommandContext, shown: TaskRecord, now: number): string {
-  if (!isFinal(shown.status)) return liveState(lang, shown, now);
+function stateOf({ lang }: CommandContext, shown: TaskRecord, now: number, why: Explanation | undefined): string {
+  if (!isFinal(shown.status)) return liveState(lang, shown, now, why);
   const took = duration(lang, shown.endedAt! - shown.createdAt);
   return { en: `${stateWord(lang, shown.status)} after ${took}`, zh: `${stateWord(lang, shown.status)}，用时 ${took}` }[
     lang
@@ -138,10 +163,14 @@ const LABELS = {
   error: { en: 'Error: ', zh: '错误：' },
 } as const;
 
-function nextSteps({ status: state, taskId, runs }: TaskRecord): string {
+function nextSteps({ status: state, taskId, runs, reason }: TaskRecord): string {
   const log = runs.length > 0 ? [`/logs ${taskId}`] : [];
   if (!isFinal(state))
-    return [`/cancel ${taskId}`, ...(state === 'waiting' ? [`/retry ${taskId}`] : []), ...log].join(' · ');
+    return [
+      `/cancel ${taskId}`,
+      ...(state === 'waiting' && reason !== 'needs' ? [`/retry ${taskId}`] : []),
+      ...log,
+    ].join(' · ');
   return [...(state === 'succeeded' ? [] : [`/retry ${taskId}`]), ...log].join(' · ');
 }
 

@@ -19,6 +19,8 @@ export interface GatewaySettings {
   offlineMs: number;
   /** How long an agent has to confirm a cancel before the server cancels by itself. */
   cancelGraceMs: number;
+  /** A lane in which a task waits longer is told of in the log. */
+  laneWarnMs: number;
   /** How long finished tasks, their flows and their messages are kept before they are archived and pruned. */
   retentionMs: number;
   logLevel: 'debug' | 'info' | 'warn' | 'error' | 'silent';
@@ -66,6 +68,7 @@ const SHAPE = {
   ERRAND_HEARTBEAT_MS: setting.integer(100, 3_600_000).default(10_000),
   ERRAND_OFFLINE_MS: setting.integer(1_000, 86_400_000).default(90_000),
   ERRAND_CANCEL_GRACE_MS: setting.integer(1_000, 3_600_000).default(30_000),
+  ERRAND_LANE_WARN_MS: setting.integer(100, 86_400_000).default(2_000),
   ERRAND_RETENTION_DAYS: setting.integer(1, 3_650).default(7),
   ERRAND_LOG_LEVEL: setting.oneOf(['debug', 'info', 'warn', 'error', 'silent']).default('info'),
   TELEGRAM_BOT_TOKEN: z
@@ -178,6 +181,7 @@ function settingsOf(values: Values, cwd: string): GatewaySettings {
     heartbeatMs: values.ERRAND_HEARTBEAT_MS,
     offlineMs: values.ERRAND_OFFLINE_MS,
     cancelGraceMs: values.ERRAND_CANCEL_GRACE_MS,
+    laneWarnMs: values.ERRAND_LANE_WARN_MS,
     retentionMs: values.ERRAND_RETENTION_DAYS * 86_400_000,
     logLevel: values.ERRAND_LOG_LEVEL,
     telegram: telegramOf(values),

@@ -20,6 +20,5 @@ export function assignmentOf(templates: Pick<TemplateRegistry, 'get'>, ids: IdCo
     // The same for every attempt, so that a program can hand it to whatever must not happen twice.
     idempotencyKey:
       task.idempotency === null ? `task:${ids.encode(task.id)}` : (JSON.parse(task.idempotency) as string[])[2]!,
-    ...(task.checkpoint === null ? {} : { checkpoint: JSON.parse(task.checkpoint) as unknown }),
   };
 }

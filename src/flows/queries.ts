@@ -35,12 +35,12 @@ export const blockFlows = hot<{ rows: unknown[][]; now: number }>(
   where flow.id = r.id and ${d.guard('flow.ended_at')} is null`,
 );
 
-/** A person's retry reopens the flow and clears its cancel intent. */
+/** A person's retry reopens the flow, clears its cancel intent, and lifts a deadline that is over. */
 export const reopenFlows = hot<{ rows: unknown[][]; now: number }>(
   'flow.reopen',
   (d, p) => sql`
   update flow set status = 'active', revision = revision + 1, updated_at = ${p.now}, ended_at = null, cancel_requested_at = null,
-    blocked_task_id = null, blocked_summary = null
+    blocked_task_id = null, blocked_summary = null, deadline_at = case when deadline_at > ${p.now} then deadline_at end
   from ${d.rows(p.rows.param, { id: 'int' })} as r where flow.id = r.id`,
 );
 

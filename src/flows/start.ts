@@ -1,7 +1,8 @@
 import type { Route } from '../channels/channel.ts';
+import { AppError } from '../errors.ts';
 import type { Tx, Verb } from '../store/tx.ts';
 import { createTasks } from '../tasks/create.ts';
-import { defaultNotifyPolicy } from '../tasks/states.ts';
+import { defaultNotifyPolicy, type NotifyPolicy } from '../tasks/states.ts';
 import type { CreateAnswer, Emit, NewTask, TaskEvent } from '../tasks/task.ts';
 import { insertFlows, knownSessions } from './queries.ts';
 
@@ -41,7 +42,7 @@ export async function startFlows(tx: Tx, seeds: readonly FlowSeed[], emit: Emit<
 }
 
 /** Seeds that name a conversation nobody knows and bring no route of their own. */
-async function withoutSession(tx: Tx, seeds: readonly FlowSeed[]): Promise<Set<FlowSeed>> {
+export async function withoutSession(tx: Tx, seeds: readonly FlowSeed[]): Promise<Set<FlowSeed>> {
   const asked = seeds.filter(
     (seed) => seed.task.sessionKey !== null && seed.task.flowId === null && seed.route === null,
   );
@@ -53,7 +54,22 @@ async function withoutSession(tx: Tx, seeds: readonly FlowSeed[]): Promise<Set<F
   return new Set(asked.filter((seed) => !known.has(seed.task.sessionKey!)));
 }
 
-async function insertFlowsFor(tx: Tx, seeds: readonly FlowSeed[]): Promise<(number | null)[]> {
+/** A task for a conversation that nobody has spoken in. @param place of the task in the request */
+export function noSessionError(place: string): AppError {
+  return new AppError(
+    'invalid_request',
+    'nobody has spoken in that conversation yet, so there is nowhere to report to',
+    { field: `${place}sessionKey` },
+  );
+}
+
+/** What the task is to tell, by its own word or by its source. */
+export function policyOf({ notifyPolicy, source }: NewTask): NotifyPolicy {
+  return notifyPolicy ?? defaultNotifyPolicy(source);
+}
+
+/** A flow for each that has a conversation and no flow; answers the flow of each. */
+export async function insertFlowsFor(tx: Tx, seeds: readonly FlowSeed[]): Promise<(number | null)[]> {
   const owned = seeds.filter((seed) => seed.task.sessionKey !== null && seed.task.flowId === null);
   if (owned.length === 0) return seeds.map((seed) => seed.task.flowId);
   const first = await tx.ids(owned.length);
@@ -62,7 +78,7 @@ async function insertFlowsFor(tx: Tx, seeds: readonly FlowSeed[]): Promise<(numb
     task.sessionKey,
     route,
     goal,
-    task.notifyPolicy ?? defaultNotifyPolicy(task.source),
+    policyOf(task),
   ]);
   await tx.run(insertFlows, { rows, now: tx.now });
   let next = first;

@@ -4,12 +4,16 @@ import { durationMs } from '../config/settings.ts';
 import { AppError } from '../errors.ts';
 import type { IdCodec } from '../ids.ts';
 import type { Store } from '../store/store.ts';
+import { MAX_NEEDS, NEED_CONDITIONS } from '../tasks/needs-graph.ts';
 import type { ArgValue } from '../tasks/run-words.ts';
-import { NOTIFY_POLICIES, PRIORITIES, type TaskState } from '../tasks/states.ts';
+import { isFinal, NOTIFY_POLICIES, PRIORITIES, type TaskState } from '../tasks/states.ts';
 import type { Emit, TaskEvent } from '../tasks/task.ts';
+import { oneLine } from '../text.ts';
 import { checkArgs } from './args.ts';
+import { isGraph, isLinked, linkSeeds } from './graph.ts';
+import { startGraph } from './graph-start.ts';
 import { toNewTask } from './spec.ts';
-import { type FlowSeed, type StartAnswer, startFlows, startFlowsVerb } from './start.ts';
+import { type FlowSeed, noSessionError, type StartAnswer, startFlows, startFlowsVerb } from './start.ts';
 import type { Template, TemplateRegistry } from './templates.ts';
 
 const YEAR_MS = 31_536_000_000;
@@ -38,8 +42,26 @@ export const submissionSchema = z.strictObject({
   notify: z.enum(NOTIFY_POLICIES).optional(),
   sessionKey: z.string().min(1).max(256).optional(),
   label: z.string().min(1).max(200).optional(),
+  flowId: z.string().min(1).max(32).optional().describe('a live flow that gets this task; its owner is the flow’s'),
+  needs: z
+    .array(z.union([z.number().int().min(0), z.string().min(1).max(32)]))
+    .max(MAX_NEEDS)
+    .optional()
+    .describe('tasks that must end first: indexes in the batch, or ids of tasks of the same flow (with flowId)'),
+  when: z.enum(NEED_CONDITIONS).optional().describe('success: all needs must succeed (default); always: they must end'),
 });
 export type Submission = z.infer<typeof submissionSchema>;
+
+/** Tasks of one batch. */
+export const BATCH_LIMIT = 1_000;
+
+/** `POST /api/tasks/batch` of a whole graph: one flow, one message at its end. */
+export const graphSchema = z.strictObject({
+  tasks: z.array(submissionSchema).min(1).max(BATCH_LIMIT),
+  deadline: duration.optional().describe('from now; what is left of the flow then is stopped'),
+  label: z.string().min(1).max(200).optional().describe('what the flow is called in lists and messages'),
+});
+export type GraphSubmission = z.infer<typeof graphSchema>;
 
 export interface Submitted {
   taskId: string;
@@ -47,6 +69,8 @@ export interface Submitted {
   flowId?: string;
   /** Present and true where the key was used before with the same payload. */
   idempotent?: true;
+  /** Present and true while the gateway is draining: it is stored and starts when the gateway is open again. */
+  draining?: true;
 }
 
 export interface SubmitterOptions {
@@ -58,6 +82,8 @@ export interface SubmitterOptions {
   emit: Emit<TaskEvent>;
   /** How long a new task may let reports go first, milliseconds: nothing is lost while nobody could start it. */
   patienceMs(): number;
+  /** Whether nothing new starts at the moment; whoever submits is told. Absent: never. */
+  isDraining?(): boolean;
 }
 
 const MAX_SESSIONS = 10_000;
@@ -76,12 +102,15 @@ export class Submitter {
 
   /** @throws AppError invalid_request (unknown template, bad argument, unknown conversation), idempotency_conflict */
   async submit(submission: Submission): Promise<Submitted> {
+    if (isLinked(submission)) return (await this.#link([submission], () => '', { whole: isGraph([submission]) }))[0]!;
     const answers = await this.#write([this.#seed(submission, '')]);
     return this.#submitted(answers[0]!, '');
   }
 
-  /** All or nothing: the first bad item refuses the whole batch, and its place is named. */
+  /** All or nothing: the first bad item refuses the whole batch, and its place is named. Tasks that name one another are one flow. */
   async submitAll(submissions: readonly Submission[]): Promise<Submitted[]> {
+    if (submissions.some(isLinked))
+      return this.#link(submissions, (index) => `[${index}].`, { whole: isGraph(submissions) });
     const seeds = submissions.map((submission, index) => this.#seed(submission, `[${index}].`));
     const plain = seeds.every(({ task }) => task.idempotencyKey === null && this.#knows(task.sessionKey));
     // Only these can be refused by the database, and then the others must not stay.
@@ -89,6 +118,28 @@ export class Submitter {
     const submitted = answers.map((answer, index) => this.#submitted(answer, `[${index}].`));
     for (const { task } of seeds) if (task.sessionKey !== null) this.#remember(task.sessionKey);
     return submitted;
+  }
+
+  /** All or nothing: the tasks become one flow, whether they need one another or not. */
+  submitGraph({ tasks, deadline, label }: GraphSubmission): Promise<Submitted[]> {
+    return this.#link(tasks, (index) => `tasks[${index}].`, { whole: true, deadlineMs: milliseconds(deadline), label });
+  }
+
+  #link(
+    submissions: readonly Submission[],
+    placeOf: (index: number) => string,
+    { whole, deadlineMs, label }: { whole: boolean; deadlineMs?: number | undefined; label?: string | undefined },
+  ): Promise<Submitted[]> {
+    const { store, ids } = this.#options;
+    const plain = submissions.map((submission, index) => this.#seed(submission, placeOf(index)));
+    const seeds = linkSeeds(plain, submissions, { whole, placeOf, ids });
+    if (deadlineMs !== undefined && seeds.some(({ flow }) => flow !== 'new'))
+      throw new AppError('invalid_request', 'a deadline is given with a new graph', { field: 'deadline' });
+    const order = { seeds, goal: label ?? goalOf(submissions), deadlineMs: deadlineMs ?? null };
+    return store.transact('task.graph', async (tx) => {
+      const answers = await startGraph(tx, order, this.#options);
+      return answers.map((answer, index) => this.#submitted(answer, placeOf(index)));
+    });
   }
 
   #remember(sessionKey: string): void {
@@ -149,13 +200,7 @@ export class Submitter {
 
   #submitted(answer: StartAnswer, place: string): Submitted {
     const { ids } = this.#options;
-    if (answer.result === 'no_session') {
-      throw new AppError(
-        'invalid_request',
-        'nobody has spoken in that conversation yet, so there is nowhere to report to',
-        { field: `${place}sessionKey` },
-      );
-    }
+    if (answer.result === 'no_session') throw noSessionError(place);
     if (answer.result === 'conflict') {
       throw new AppError(
         'idempotency_conflict',
@@ -168,8 +213,14 @@ export class Submitter {
       status: answer.status,
       ...(answer.flowId === null ? {} : { flowId: ids.encode(answer.flowId) }),
       ...(answer.result === 'existing' ? { idempotent: true as const } : {}),
+      ...(this.#options.isDraining?.() && !isFinal(answer.status) ? { draining: true as const } : {}),
     };
   }
+}
+
+/** `fetch, load, report`: what its tasks are, as far as it fits. */
+function goalOf(submissions: readonly Submission[]): string {
+  return oneLine([...new Set(submissions.map(({ label, template }) => label ?? template))].join(', '), 120);
 }
 
 function milliseconds(value: number | string | undefined): number | undefined {

@@ -16,7 +16,7 @@ import type { Emit, TaskEvent } from '../tasks/task.ts';
 import { enqueueFollowups, type NewFollowup } from './followup.ts';
 import { type QueuedFollowup, queuedFollowups, settleFollowup } from './queries.ts';
 import { createRowLoop, type RowLoop } from './row-loop.ts';
-import { faultText, goneText, mayNot, repeatText, wrongText } from './wording.ts';
+import { faultText, goneText, mayNot, parkedText, repeatText, wrongText } from './wording.ts';
 
 export interface FollowupOptions {
   readonly store: Store;
@@ -28,6 +28,8 @@ export interface FollowupOptions {
   readonly timeZone: string;
   /** ERRAND_LANG. */
   readonly lang: 'auto' | Lang;
+  /** Whether nothing new starts at the moment; the person is told. Absent: never. */
+  readonly isDraining?: () => boolean;
   /** Pause before an errand whose start failed is tried again, milliseconds; default 1 s. */
   readonly retryPauseMs?: number;
 }
@@ -129,8 +131,12 @@ async function settled(tx: Tx, row: QueuedFollowup, answer: StartAnswer, started
   const reason = answer.result === 'created' ? null : answer.result;
   const flow = answer.result === 'conflict' ? null : answer.flowId;
   await settle(tx, row, answer.result === 'conflict' ? 'failed' : 'started', reason, flow);
-  if (answer.result === 'created') return;
-  const text = repeatText(started.lang, started.title, started.store.ids.encode(answer.id), answer);
+  if (answer.result === 'created' && !started.isDraining?.()) return;
+  const id = started.store.ids.encode(answer.id);
+  const text =
+    answer.result === 'created'
+      ? parkedText(started.lang, started.title, id)
+      : repeatText(started.lang, started.title, id, answer);
   await started.outbox.enqueue(tx, [replyTo(row, started.route, text)]);
 }
 

@@ -1,6 +1,6 @@
-import { oneLine } from '../notifications/text.ts';
 import type { Lang } from '../sessions/lang.ts';
 import type { TaskState } from '../tasks/states.ts';
+import { oneLine } from '../text.ts';
 
 /** What a person is told when an errand does not simply start; pure. */
 
@@ -24,6 +24,14 @@ export function faultText(lang: Lang): string {
   return {
     en: 'Something went wrong on my side, and your errand was not started. An administrator can find the reason in the log.',
     zh: '我这边出了问题，任务没有开始。管理员可以在日志中查看原因。',
+  }[lang];
+}
+
+/** The errand is stored while nothing new starts. */
+export function parkedText(lang: Lang, title: string, id: string): string {
+  return {
+    en: `“${title}” is accepted (${id}); it starts when the gateway is open again. /status shows what waits, /cancel ${id} takes it back.`,
+    zh: `“${title}”已受理（${id}），网关重新开放后会自动开始。发送 /status 查看等待中的任务，发送 /cancel ${id} 可取消。`,
   }[lang];
 }
 

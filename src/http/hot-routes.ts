@@ -7,9 +7,16 @@ import {
   reportRequestSchema,
 } from '../agents/protocol.ts';
 import type { AgentTokens } from '../agents/tokens.ts';
-import { type Submitter, submissionSchema } from '../flows/submit.ts';
+import {
+  BATCH_LIMIT,
+  type GraphSubmission,
+  graphSchema,
+  type Submission,
+  type Submitter,
+  submissionSchema,
+} from '../flows/submit.ts';
 import { type AdminAuth, bearerOf } from './auth.ts';
-import { type HotRoute, hotRoute } from './hot.ts';
+import { type HotRoute, hotRoute, parseWith } from './hot.ts';
 import { plainSubmissions, plainSuccesses } from './quick-shapes.ts';
 
 export interface HotRouteOptions {
@@ -20,8 +27,12 @@ export interface HotRouteOptions {
 }
 
 const MIB = 1024 * 1024;
-/** Tasks of one batch. */
-const BATCH_LIMIT = 1_000;
+const batchSchema: z.ZodType<Submission[] | GraphSubmission> = z.array(submissionSchema).min(1).max(BATCH_LIMIT);
+
+/** An object is read by a schema of its own, so that its faults are named and not called a wrong kind of batch. */
+function wholeGraph(body: unknown): GraphSubmission | undefined {
+  return typeof body === 'object' && body !== null && !Array.isArray(body) ? parseWith(graphSchema, body) : undefined;
+}
 
 /** Submitting tasks and the agent protocol; everything else is an ordinary route. */
 export function hotRoutes(options: HotRouteOptions): ReadonlyMap<string, HotRoute> {
@@ -50,9 +61,12 @@ function taskRoutes({ admin, submitter }: HotRouteOptions): [string, HotRoute][]
       hotRoute({
         ...asAdmin,
         bodyLimit: 8 * MIB,
-        schema: z.array(submissionSchema).min(1).max(BATCH_LIMIT),
-        quick: (body) => plainSubmissions(body, BATCH_LIMIT),
-        answer: async (_identity, body) => ({ status: 201, body: { tasks: await submitter.submitAll(body) } }),
+        schema: batchSchema,
+        quick: (body) => plainSubmissions(body, BATCH_LIMIT) ?? wholeGraph(body),
+        answer: async (_identity, body) => {
+          const tasks = await (Array.isArray(body) ? submitter.submitAll(body) : submitter.submitGraph(body));
+          return { status: 201, body: { tasks } };
+        },
       }),
     ],
   ];

@@ -9,7 +9,7 @@ import {
   registerRequestSchema,
   reportRequestSchema,
 } from '../agents/protocol.ts';
-import { submissionSchema } from '../flows/submit.ts';
+import { BATCH_LIMIT, graphSchema, submissionSchema } from '../flows/submit.ts';
 
 /**
  * The OpenAPI document: the page at `/docs`, the document itself at `/docs/json`. Both are open to everybody: they describe, and
@@ -65,11 +65,11 @@ export const HOT_DOCS: readonly HotDoc[] = [
     path: '/api/tasks/batch',
     tag: 'tasks',
     security: 'admin',
-    summary: 'Submit up to 1,000 tasks, all or none',
-    body: z.array(submissionSchema).min(1).max(1_000),
+    summary: 'Submit up to 1,000 tasks, all or none; tasks that need one another, or a whole graph, become one flow',
+    body: z.union([z.array(submissionSchema).min(1).max(BATCH_LIMIT), graphSchema]),
     answers: {
       201: '{tasks}: one answer per item, in order',
-      409: 'a key was used with another payload; `field` names the item',
+      409: 'a key was used with another payload, a flow is over, or a need has ended without success; `field` names the item',
     },
   },
   {

@@ -1,4 +1,5 @@
 import type { Dispatch } from '../agents/dispatch.ts';
+import type { TaskExplainer } from '../agents/explainer.ts';
 import type { AgentGateway } from '../agents/gateway.ts';
 import type { AgentRegistry } from '../agents/registry.ts';
 import type { AgentTokens } from '../agents/tokens.ts';
@@ -13,6 +14,7 @@ import type { TaskAudit } from '../retention/audit.ts';
 import type { Store } from '../store/store.ts';
 import type { Breakers } from '../tasks/breakers.ts';
 import type { TaskLine } from '../tasks/claim.ts';
+import type { Controls } from '../tasks/controls.ts';
 import type { Emit, TaskEvent } from '../tasks/task.ts';
 import type { AdminAuth } from './auth.ts';
 
@@ -32,7 +34,9 @@ export interface Rooms {
   readonly dispatch: Dispatch;
   readonly line: TaskLine;
   readonly gateway: AgentGateway;
+  readonly why: TaskExplainer;
   readonly breakers: Breakers;
+  readonly controls: Controls;
   readonly outbox: Outbox;
   readonly taskAudit: TaskAudit;
   /** By `channel/account`. */

@@ -8,6 +8,7 @@ import { agentRoutes } from './routes/agents.ts';
 import { auditRoutes } from './routes/audit.ts';
 import { breakerRoutes } from './routes/breakers.ts';
 import { chatRoutes } from './routes/chat.ts';
+import { controlRoutes } from './routes/controls.ts';
 import { deadLetterRoutes } from './routes/dead-letters.ts';
 import { effectRoutes } from './routes/effects.ts';
 import { flowRoutes } from './routes/flows.ts';
@@ -16,9 +17,11 @@ import { messageRoutes } from './routes/messages.ts';
 import { outboxRoutes } from './routes/outbox.ts';
 import { statusRoutes } from './routes/status.ts';
 import { taskAuditRoutes } from './routes/task-audit.ts';
+import { taskPlaceRoutes } from './routes/task-places.ts';
 import { taskRoutes } from './routes/tasks.ts';
 import { templateRoutes } from './routes/templates.ts';
 import { traceRoutes } from './routes/trace.ts';
+import { whyRoutes } from './routes/why.ts';
 
 /**
  * Adds every route but the hot ones, and the document that describes them all. The web chat and the status routes check their
@@ -50,6 +53,9 @@ const ADMIN_ROUTES = [
   templateRoutes,
   auditRoutes,
   breakerRoutes,
+  controlRoutes,
+  taskPlaceRoutes,
   effectRoutes,
   traceRoutes,
+  whyRoutes,
 ];

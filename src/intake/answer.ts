@@ -1,10 +1,10 @@
 import { type CommandContext, parseCommand } from '../commands/command.ts';
 import { COMMANDS, findCommand, suggestCommand } from '../commands/registry.ts';
 import { startFromText } from '../commands/run.ts';
-import { oneLine } from '../notifications/text.ts';
 import type { Lang } from '../sessions/lang.ts';
 import { may } from '../sessions/rights.ts';
 import type { Tx } from '../store/tx.ts';
+import { oneLine } from '../text.ts';
 
 /** The longest message that is acted on, characters. */
 const TEXT_LIMIT = 8_000;

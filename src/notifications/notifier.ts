@@ -4,7 +4,10 @@ import type { NewMessage, OutboxEvent } from '../outbox/message.ts';
 import { type Lang, langOf } from '../sessions/lang.ts';
 import type { Tx } from '../store/tx.ts';
 import { setDelivery } from '../tasks/queries.ts';
+import type { DeliveryStatus } from '../tasks/states.ts';
 import type { TaskEvent } from '../tasks/task.ts';
+import { GraphNews } from './graph-news.ts';
+import { skippedText } from './graph-wording.ts';
 import { type FlowHome, flowHomes } from './queries.ts';
 import { blockedText, finalText, progressText, type Subject, stateText, titleFor } from './wording.ts';
 
@@ -43,29 +46,39 @@ export function createNotifier(options: NotifierOptions): Notifier {
 }
 
 function isTold(event: TaskEvent): boolean {
-  if (event.sessionKey === null || event.notifyPolicy === 'silent') return false;
+  if (event.sessionKey === null) return false;
+  // The end of a graph is told by the policy of its flow.
+  if (event.graph && event.type === 'task.ended') return true;
+  if (event.notifyPolicy === 'silent') return false;
   if (event.type === 'task.ended' || event.type === 'task.blocked') return true;
   return event.notifyPolicy === 'state_changes' && (event.type === 'task.state' || event.type === 'task.progress');
 }
 
 async function tell(tx: Tx, events: readonly TaskEvent[], options: NotifierOptions): Promise<void> {
   const homes = await homesOf(tx, events);
-  const orphans = new Set<number>();
+  const deliveries: [task: number, status: DeliveryStatus][] = [];
   const messages: NewMessage[] = [];
+  const graphs = new GraphNews();
   for (const event of events) {
     const home = event.flowId === null ? undefined : homes.get(event.flowId);
+    if (home?.graph === 1 && event.type === 'task.ended') {
+      graphs.add(event, home);
+      if (event.notifyPolicy !== 'state_changes') continue;
+    } else if (event.notifyPolicy === 'silent') continue;
     if (!home) {
-      orphans.add(event.id);
+      deliveries.push([event.id, 'parent_missing']);
       continue;
     }
     const message = messageOf(tx, event, home, options);
     if (message) messages.push(message);
   }
+  messages.push(...(await graphs.messages(tx, options)));
+  deliveries.push(...graphs.deliveries());
   if (messages.length > 0) await options.outbox.enqueue(tx, messages);
-  if (orphans.size > 0) await tx.run(setDelivery, { rows: [...orphans].map((id) => [id, 'parent_missing']) });
+  if (deliveries.length > 0) await tx.run(setDelivery, { rows: deliveries });
 }
 
-interface Home extends FlowHome {
+export interface Home extends FlowHome {
   destination: Route;
 }
 
@@ -92,7 +105,8 @@ async function homesOf(tx: Tx, events: readonly TaskEvent[]): Promise<Map<number
 function messageOf(tx: Tx, event: TaskEvent, home: Home, options: NotifierOptions): NewMessage | undefined {
   const lang = langOf(home, home.goal, options.lang);
   const title = titleFor(options.titleOf(event.template, lang), event.template, event.label);
-  const said = say(event, { lang, title, id: options.ids.encode(event.id) }, tx.now);
+  const subject = { lang, title, id: options.ids.encode(event.id) };
+  const said = saySkipped(event, subject, options) ?? say(event, subject, tx.now);
   if (!said) return undefined;
   return {
     route: home.destination,
@@ -102,6 +116,18 @@ function messageOf(tx: Tx, event: TaskEvent, home: Home, options: NotifierOption
     taskId: event.id,
     flowId: home.id,
     dedupeKey: `task:${event.id}:${event.generation}:${said.key}`,
+  };
+}
+
+/** Of a task that was skipped: because of which other. */
+function saySkipped(event: TaskEvent, subject: Subject, { titleOf, ids }: NotifierOptions): Said | undefined {
+  const need = event.type === 'task.ended' ? event.end.because : undefined;
+  if (!need) return undefined;
+  const title = titleFor(titleOf(need.template, subject.lang), need.template, need.label);
+  return {
+    kind: 'final',
+    text: skippedText(subject, { id: ids.encode(need.id), title, state: need.state }),
+    key: 'final',
   };
 }
 

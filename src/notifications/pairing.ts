@@ -4,7 +4,7 @@ import { type Lang, langOf } from '../sessions/lang.ts';
 import { type ApprovalAnswer, approvePairing } from '../sessions/pairing.ts';
 import type { Role } from '../sessions/rights.ts';
 import type { Tx } from '../store/tx.ts';
-import { duration, oneLine } from './text.ts';
+import { duration, oneLine } from '../text.ts';
 
 export interface ApprovalRooms {
   readonly outbox: { enqueue(tx: Tx, messages: readonly NewMessage[]): Promise<void> };

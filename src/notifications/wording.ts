@@ -1,8 +1,9 @@
 import type { Texts } from '../flows/template-model.ts';
 import type { Lang } from '../sessions/lang.ts';
+import { reasonWords } from '../tasks/reason-words.ts';
 import type { FinalState, TaskState } from '../tasks/states.ts';
 import type { TaskEnd } from '../tasks/task.ts';
-import { duration, headAndTail, oneLine, printable } from './text.ts';
+import { duration, headAndTail, oneLine, printable, sentenceOf } from '../text.ts';
 
 /** What a message is about, in the words of the person who asked. */
 export interface Subject {
@@ -15,7 +16,6 @@ export interface Subject {
 
 /** Characters of a program's summary in one message; the rest is found with /task. */
 export const SUMMARY_LIMIT = 3_500;
-const SENTENCE_LIMIT = 240;
 
 /** The title of the template; its id where it has none; the label behind it. */
 export function titleFor(title: string | undefined, template: string, label: string | null): string {
@@ -51,7 +51,7 @@ export function stateText(subject: Subject, from: TaskState, to: TaskState, reas
   const { lang, title } = subject;
   if (to === 'running') return { en: `▶️ ${title} is running`, zh: `▶️ ${title} 正在运行` }[lang];
   if (to === 'paused') return { en: `⏸ ${title} is paused`, zh: `⏸ ${title} 已暂停` }[lang];
-  if (to !== 'queued') return undefined;
+  if (to !== 'queued' || reason === 'needs_met') return undefined;
   if (from === 'paused') return { en: `▶️ ${title} goes on`, zh: `▶️ ${title} 继续` }[lang];
   const why = againBecause(lang, reason);
   return { en: `🔁 ${title} is queued again${why}`, zh: `🔁 ${title} 重新排队${why}` }[lang];
@@ -64,23 +64,6 @@ export function progressText({ lang, title }: Subject, percent: number | null, m
   return `⏳ ${title}${lang === 'zh' ? '：' : ' — '}${said === '' ? '…' : said}`;
 }
 
-/** Why a queued task was put back, as words for a person; undefined where there is nothing to say. */
-export function reasonWords(lang: Lang, reason: string | null): string | undefined {
-  return reason === null ? undefined : REASONS[reason]?.[lang];
-}
-
-/** One sentence of what a program or an agent says about a failure: no stack, no second line. */
-export function sentenceOf(error: string | null): string {
-  const lines = printable(error ?? '')
-    .split('\n')
-    .map((line) => line.trim())
-    .filter((line) => line !== '');
-  const first = lines[0] ?? '';
-  // Python tells the error last, everybody else first.
-  const line = first.startsWith('Traceback (most recent call last)') ? lines.at(-1)! : first;
-  return oneLine(line.replace(/^(?:Uncaught )?Error: /, ''), SENTENCE_LIMIT);
-}
-
 /** How a task died, for a sentence that begins with its name: `failed after 3 tries: no such room`. */
 export function deathWords(lang: Lang, state: DeadState, end: Death): string {
   return DEATHS[state](lang, end);
@@ -90,24 +73,6 @@ export type DeadState = Exclude<FinalState, 'succeeded' | 'cancelled'>;
 export type Death = Pick<TaskEnd, 'error' | 'reason' | 'attempt'>;
 
 const PLEASE_LOOK: Texts = { en: 'please have a look', zh: '请查看' };
-
-const REASONS: Readonly<Record<string, Texts>> = {
-  lease_expired: { en: 'the machine it ran on stopped answering', zh: '运行它的机器没有响应' },
-  timed_out: { en: 'it took too long', zh: '超时' },
-  transient_error: { en: 'a passing fault', zh: '临时故障' },
-  rate_limited: { en: 'the other side asked to come back later', zh: '对方要求稍后再试' },
-  agent_stopped: { en: 'the machine it ran on was stopped', zh: '运行它的机器已停止' },
-  breaker_open: { en: 'the service it needs is not available right now', zh: '所需的服务目前不可用' },
-  expired: { en: 'it waited too long for a free machine', zh: '等待空闲机器的时间过长' },
-  lost_ask: {
-    en: 'the machine it ran on stopped answering, and nobody knows how far it came',
-    zh: '运行它的机器没有响应，不清楚进行到了哪一步',
-  },
-  rate_limited_too_long: {
-    en: 'the other side asked again and again to come back later',
-    zh: '对方一再要求稍后再试',
-  },
-};
 
 const DEATHS: Record<DeadState, (lang: Lang, end: Death) => string> = {
   failed: (lang, end) => {

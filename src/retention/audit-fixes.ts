@@ -1,10 +1,13 @@
 import type { Dispatch } from '../agents/dispatch.ts';
 import { FLOW_END } from '../flows/follow.ts';
-import { endFlows, reopenFlows } from '../flows/queries.ts';
+import { endGraphs } from '../flows/graph-queries.ts';
+import { endFlows, flowById, reopenFlows } from '../flows/queries.ts';
+import type { IdCodec } from '../ids.ts';
 import type { Outbox } from '../outbox/enqueue.ts';
 import { settlementOfAbandoned } from '../outbox/outcome.ts';
 import type { Tx } from '../store/tx.ts';
-import { cancelTasks, headsOf } from '../tasks/cancel.ts';
+import { cancelTasks, headsOf, settle } from '../tasks/cancel.ts';
+import { releaseReady, settleNeeds, unmetNeeds } from '../tasks/needs.ts';
 import { runsById } from '../tasks/run-queries.ts';
 import { type FinalState, isFinal, type TaskState } from '../tasks/states.ts';
 import { endAsLost } from '../tasks/sweep.ts';
@@ -15,6 +18,7 @@ import { correctedTimes } from './task-faults.ts';
 
 /** What the fixes work with: the verbs of the rooms, and nothing of their own where there is one. */
 export interface FixTools {
+  readonly ids: Pick<IdCodec, 'encode'>;
   readonly emit: Emit<TaskEvent>;
   readonly dispatch: Pick<Dispatch, 'serveDue'>;
   readonly outbox: Pick<Outbox, 'resend' | 'leases'>;
@@ -47,6 +51,7 @@ const FIXES: Readonly<Record<Fix, Fixer>> = {
       (await tx.run(endOrphanRun, { id, now: tx.now })) > 0 ? 'the run was ended as lost' : null,
     ),
   lose_task: loseTasks,
+  settle_needs: settleWaits,
   async resend(tx, findings, { outbox }) {
     const revived = await outbox.resend(
       tx,
@@ -81,6 +86,34 @@ async function loseTasks(tx: Tx, findings: readonly Finding[], { emit }: FixTool
   );
 }
 
+/** As the end of what they need should have done. A need that is gone was not a success. */
+async function settleWaits(tx: Tx, findings: readonly Finding[], rooms: FixTools): Promise<(string | null)[]> {
+  const ids = findings.map(({ id }) => id);
+  const needs = await unmetNeeds(tx, ids);
+  const ended = needs.filter(({ status }) => status !== null && isFinal(status)).map(({ on }) => on);
+  await settleNeeds(tx, [...new Set(ended)], rooms);
+  await releaseReady(tx, ids, rooms.emit);
+  const orphans = [...new Set(needs.filter(({ status }) => status === null).map(({ task }) => task))];
+  const heads = [
+    ...(
+      await headsOf(
+        tx,
+        orphans.map((id) => ({ id })),
+      )
+    ).values(),
+  ].filter(({ status }) => status === 'waiting');
+  const error = 'a task that it needs is gone';
+  await settle(tx, heads, { to: 'cancelled', reason: 'dependency_failed', error }, rooms.emit);
+  const after = await headsOf(tx, findings);
+  return ids.map((id) => DID[after.get(id)?.status ?? ''] ?? null);
+}
+
+const DID: Readonly<Record<string, string>> = {
+  queued: 'queued: everything that it needs has ended as it should',
+  leased: 'given to an agent: everything that it needs has ended as it should',
+  cancelled: 'skipped: a task that it needs has ended without success, or is gone',
+};
+
 function correctTimes(tx: Tx, findings: readonly Finding[], { retentionMs }: FixTools): Promise<(string | null)[]> {
   return each(findings, async ({ id }) => {
     const [before] = await tx.all(timesOf, { id });
@@ -90,8 +123,12 @@ function correctTimes(tx: Tx, findings: readonly Finding[], { retentionMs }: Fix
   });
 }
 
-/** With the state of the task that ended last, as if that had just happened. */
+/** With the state of the task that ended last, as if that had just happened; a graph by the worst of its tasks. */
 async function endFlow(tx: Tx, flow: number): Promise<string | null> {
+  if ((await tx.all(flowById, { id: flow }))[0]?.graph === 1) {
+    await tx.run(endGraphs, { rows: [[flow]], now: tx.now });
+    return 'the flow was ended by the worst of its tasks';
+  }
   const tasks = await tx.all(tasksOfFlow, { flow });
   const last = tasks.sort((a, b) => (a.ended_at ?? 0) - (b.ended_at ?? 0)).at(-1);
   const status = last && isFinal(last.status as TaskState) ? FLOW_END[last.status as FinalState] : 'failed';

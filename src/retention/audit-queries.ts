@@ -1,14 +1,26 @@
 import { sql } from 'kysely';
 import { hot } from '../store/dialect.ts';
-import type { EffectRow, FlowRow, LiveRunRow, LostRow, MessageRow, QueuedRow, UndeliveredRow } from './findings.ts';
+import type {
+  EffectRow,
+  FlowRow,
+  LiveRunRow,
+  LostRow,
+  MessageRow,
+  NeedlessRow,
+  QueuedRow,
+  UndeliveredRow,
+} from './findings.ts';
 import type { TaskRow } from './task-faults.ts';
 
 /** What the audit reads, and the writes that no verb has. All but the two walks read what is live or undecided and nothing else. */
 
-/** Queued tasks that have been due since `before`; goes from stream to stream along the claim index. */
-export const overdueQueued = hot<{ before: number; limit: number }, QueuedRow>(
+/**
+ * Queued tasks that have been due since `before`, of all streams but those in `rows`; goes from stream to stream along the claim
+ * index.
+ */
+export const overdueQueued = hot<{ rows: unknown[][]; before: number; limit: number }, QueuedRow>(
   'audit.queued',
-  (_d, p) => sql`
+  (d, p) => sql`
   with recursive waiting (stream_id) as (
     select min(stream_id) from task where status = 'queued'
     union all
@@ -19,6 +31,7 @@ export const overdueQueued = hot<{ before: number; limit: number }, QueuedRow>(
   select t.id, stream.queue, t.run_at
   from waiting cross join stream on stream.id = waiting.stream_id cross join level cross join task as t
     on t.status = 'queued' and t.stream_id = waiting.stream_id and t.priority = level.priority and t.run_at <= ${p.before}
+  where waiting.stream_id not in (select id from ${d.rows(p.rows.param, { id: 'int' })} as held)
   limit ${p.limit}`,
 );
 
@@ -31,6 +44,18 @@ export const staleLiveRuns = hot<{ before: number; limit: number }, LiveRunRow>(
   from run cross join task on task.id = run.task_id
   where run.lease_until is not null and (run.lease_until <= ${p.before} or task.run_id is distinct from run.id)
   limit ${p.limit}`,
+);
+
+/** Tasks that wait for needs which are all met, or one of which has ended (or is gone) without being marked. */
+export const needlessWaits = hot<{ limit: number }, NeedlessRow>(
+  'audit.needs',
+  (d, p) => sql`
+  select t.id, t.last_event_at from task as t
+  where t.status = 'waiting' and t.status <> 'leased' and t.status <> 'running' and t.status <> 'succeeded' and t.reason = 'needs'
+    and (not exists (select 1 from need where need.task_id = t.id and need.met = 0)
+      or exists (select 1 from need left join task as other on other.id = need.on_task_id
+        where need.task_id = t.id and ${d.guard('need.met')} = 0 and (other.id is null or other.ended_at is not null)))
+  order by t.id limit ${p.limit}`,
 );
 
 export const undecidedLost = hot<{ limit: number }, LostRow>(

@@ -4,11 +4,14 @@ import type { Clock } from '../clock.ts';
 import type { Log } from '../log.ts';
 import { audit } from '../sessions/audit.ts';
 import type { Store } from '../store/store.ts';
+import type { TaskLine } from '../tasks/claim.ts';
+import { allBands } from '../tasks/line-queries.ts';
 import { applyFix, type FixTools } from './audit-fixes.ts';
 import {
   faultyFlows,
   faultyTasks,
   idBounds,
+  needlessWaits,
   openEffects,
   overduePending,
   overdueQueued,
@@ -28,15 +31,17 @@ import {
   staleRuns,
   stuckEffects,
   stuckMessages,
+  stuckNeeds,
 } from './findings.ts';
 import { AHEAD_MS, taskFaults } from './task-faults.ts';
 
-export interface TaskAuditOptions extends Omit<FixTools, 'actor' | 'dispatch'> {
+export interface TaskAuditOptions extends Omit<FixTools, 'actor' | 'dispatch' | 'ids'> {
   readonly store: Store;
   readonly clock: Clock;
   readonly log: Log;
   readonly registry: Pick<AgentRegistry, 'list'>;
   readonly dispatch: Pick<Dispatch, 'serveDue' | 'claimOf'>;
+  readonly line: Pick<TaskLine, 'holdsOf'>;
   /** Channels that this gateway serves, as `channel/account`. */
   readonly channels: ReadonlySet<string>;
   readonly leaseMs: number;
@@ -105,7 +110,7 @@ export class TaskAudit {
     const { store, log, sweep, wakeDelivery } = this.#options;
     try {
       const done = await store.transact('audit.fix', async (tx) => {
-        const answers = await applyFix(tx, fix, findings, { ...this.#options, actor });
+        const answers = await applyFix(tx, fix, findings, { ...this.#options, ids: store.ids, actor });
         for (const [index, finding] of findings.entries()) {
           const answer = answers[index];
           if (answer == null) continue;
@@ -138,14 +143,24 @@ export class TaskAudit {
     const { store, clock, leaseMs } = this.#options;
     const now = clock.now();
     const before = now - staleMs;
-    const queued = await store.all(overdueQueued, { before, limit: LIMIT + 1 });
+    const queued = await store.all(overdueQueued, { rows: await this.#held(before), before, limit: LIMIT + 1 });
     const agents = queued.length === 0 ? [] : await this.#agents();
     return reportOf([
       staleQueued(queued, agents),
       staleRuns(await store.all(staleLiveRuns, { before: now - leaseMs, limit: LIMIT + 1 })),
       lostTasks(await store.all(undecidedLost, { limit: LIMIT + 1 })),
+      stuckNeeds(await store.all(needlessWaits, { limit: LIMIT + 1 })),
       stuckEffects(await store.all(openEffects, { before, limit: LIMIT + 1 })),
     ]);
+  }
+
+  /** Streams in which something is overdue because a pause, a limit, a rate or a breaker holds it back: that is no fault. */
+  async #held(before: number): Promise<number[][]> {
+    const { store, clock, line } = this.#options;
+    const overdue = (await store.all(allBands, {})).filter((band) => band.head_at <= before);
+    const streams = [...new Map(overdue.map((band) => [band.id, band])).values()];
+    const holds = await line.holdsOf({ all: (query, params) => store.all(query, params), now: clock.now() }, streams);
+    return [...holds].flatMap(([{ id }, { length }]) => (length > 0 ? [[id]] : []));
   }
 
   async #messages(staleMs: number): Promise<AuditReport> {

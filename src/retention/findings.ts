@@ -3,6 +3,7 @@
 export const FINDING_CODES = [
   'stale_queued',
   'stale_running',
+  'stuck_needs',
   'lost',
   'delivery_failed',
   'missing_cleanup',
@@ -19,6 +20,7 @@ export type Fix =
   | 'sweep'
   | 'end_run'
   | 'lose_task'
+  | 'settle_needs'
   | 'resend'
   | 'set_cleanup'
   | 'correct_times'
@@ -98,6 +100,25 @@ export function staleRuns(rows: readonly LiveRunRow[]): Finding[] {
         : `a run on agent ${row.agent_id} still counts as live, but its task has moved on`,
     fix: row.held === 1 ? 'sweep' : 'end_run',
     advice: 'see the log of the gateway for sweeps that fail',
+  }));
+}
+
+export interface NeedlessRow {
+  id: number;
+  last_event_at: number;
+}
+
+/** Tasks that wait for needs although nothing of what they need is to come. */
+export function stuckNeeds(rows: readonly NeedlessRow[]): Finding[] {
+  return rows.map((row) => ({
+    code: 'stuck_needs',
+    kind: 'task',
+    id: row.id,
+    taskId: row.id,
+    since: row.last_event_at,
+    problem: 'waits for tasks that it needs, and they have all ended',
+    fix: 'settle_needs',
+    advice: 'cancel it (errand tasks cancel) and submit it again',
   }));
 }
 

@@ -81,6 +81,8 @@ export const KINDS: readonly Kind[] = [
     isDue: (p) => sql`t.ended_at is not null and t.cleanup_after <= ${p.before} + ${sql.lit(RETENTION_MS)}
       and (t.flow_id is null or exists (select 1 from flow where flow.id = t.flow_id and flow.ended_at is not null))
       and not exists (select 1 from task as child where child.parent_id = t.id and child.ended_at is null)
+      and not exists (select 1 from need cross join task as other on other.id = need.task_id
+        where need.on_task_id = t.id and other.ended_at is null)
       and not exists (select 1 from dead_letter where dead_letter.task_id = t.id and dead_letter.state = 'dead')
       and not exists (select 1 from effect where effect.task_id = t.id and effect.state = 'init')
       and not exists (select 1 from effect where effect.first_task_id = t.id and effect.state = 'init')
@@ -90,6 +92,8 @@ export const KINDS: readonly Kind[] = [
       { table: 'event', owner: 'task_id' },
       { table: 'run', owner: 'task_id', secret: ['lease_token'] },
       { table: 'dead_letter', owner: 'task_id' },
+      { table: 'need', owner: 'task_id' },
+      { table: 'checkpoint', owner: 'task_id' },
     ],
   }),
   kindOf({

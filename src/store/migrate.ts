@@ -5,6 +5,8 @@ import { effectsSchema } from './migrations/0002-effects.ts';
 import { retriesSchema } from './migrations/0003-retries.ts';
 import { retentionSchema } from './migrations/0004-retention.ts';
 import { breakersSchema } from './migrations/0005-breakers.ts';
+import { needsSchema } from './migrations/0007-needs.ts';
+import { checkpointsSchema } from './migrations/0008-checkpoints.ts';
 
 export interface Migration {
   readonly version: number;
@@ -19,6 +21,8 @@ export const MIGRATIONS: readonly Migration[] = [
   retriesSchema,
   retentionSchema,
   breakersSchema,
+  needsSchema,
+  checkpointsSchema,
 ];
 
 /**

@@ -1,4 +1,5 @@
 import type { GateTable, RateBucketTable, SlotTable, StreamTable } from './line-tables.ts';
+import type { CheckpointTable, DeadLetterTable } from './retry-tables.ts';
 
 /** Row types of every table (migrations hold the truth). Times: epoch milliseconds. `Json` columns hold JSON text. */
 type Json = string;
@@ -37,7 +38,6 @@ export interface TaskTable {
   run_id: number | null;
   cancel_requested_at: number | null;
   progress: Json | null;
-  checkpoint: Json | null;
   question: Json | null;
   summary: string | null;
   outputs: Json | null;
@@ -56,6 +56,12 @@ export interface TaskTable {
   postponed_ms: number;
   /** Of this generation: leases that were lost before the program was said to run. */
   unstarted_losses: number;
+  /** 1: may need, or be needed by, other tasks of its flow (table `need`). */
+  graph: number;
+  /** Time to live that begins when its needs are met. */
+  queue_ttl_ms: number | null;
+  /** Of its row in `checkpoint`; null: there is none. */
+  checkpoint_version: number | null;
 }
 
 export interface RunTable {
@@ -105,6 +111,10 @@ export interface FlowTable {
   created_at: number;
   updated_at: number;
   ended_at: number | null;
+  /** 1: submitted as a whole, told with one message at its end. */
+  graph: number;
+  /** What is left then is stopped. */
+  deadline_at: number | null;
 }
 
 export interface SessionTable {
@@ -315,29 +325,6 @@ export interface EffectWaitTable {
   resolved_at: number | null;
 }
 
-export interface DeadLetterTable {
-  task_id: number;
-  /** Newer with every death. */
-  seq: number;
-  template: string;
-  session_key: string | null;
-  state: string;
-  /** How the task ended. */
-  status: string;
-  generation: number;
-  attempt: number;
-  /** How often it died. */
-  deaths: number;
-  error: string | null;
-  error_class: string | null;
-  reason: string | null;
-  first_died_at: number;
-  died_at: number;
-  decided_at: number | null;
-  decided_by: string | null;
-  note: string | null;
-}
-
 export interface BreakerTable {
   name: string;
   state: string;
@@ -357,6 +344,14 @@ export interface BreakerTable {
   last_error: string | null;
   last_failure_at: number | null;
   changed_at: number;
+}
+
+export interface NeedTable {
+  task_id: number;
+  on_task_id: number;
+  /** `success`, or `always`: its end alone is enough. */
+  condition: string;
+  met: Flag;
 }
 
 export interface Tables {
@@ -385,7 +380,9 @@ export interface Tables {
   login: LoginTable;
   audit: AuditTable;
   breaker: BreakerTable;
+  checkpoint: CheckpointTable;
   dead_letter: DeadLetterTable;
   effect: EffectTable;
   effect_wait: EffectWaitTable;
+  need: NeedTable;
 }

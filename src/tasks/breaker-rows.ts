@@ -20,7 +20,10 @@ export interface BreakerStep {
 /** A change of one breaker: everything it went through, from the stored row on. No steps: it stays as it is. */
 export type BreakerChange = (stored: StoredBreaker | undefined) => readonly BreakerStep[];
 
-export async function readBreakers(tx: Tx, names: Iterable<string>): Promise<Map<string, StoredBreaker>> {
+export async function readBreakers(
+  tx: Pick<Tx, 'all' | 'now'>,
+  names: Iterable<string>,
+): Promise<Map<string, StoredBreaker>> {
   const rows = [...new Set(names)].map((name) => [name]);
   if (rows.length === 0) return new Map();
   return new Map((await tx.all(breakersByName, { rows })).map((row) => [row.name, storedBreaker(row, tx.now)]));

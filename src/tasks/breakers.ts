@@ -73,7 +73,7 @@ export class Breakers {
   }
 
   /** What the breakers of these names say now; changes nothing. One that has seen nothing is closed. */
-  async admit(tx: Tx, names: Iterable<string>): Promise<Map<string, Admission>> {
+  async admit(tx: Pick<Tx, 'all' | 'now'>, names: Iterable<string>): Promise<Map<string, Admission>> {
     const wanted = [...new Set(names)];
     const stored = await readBreakers(tx, wanted);
     return new Map(

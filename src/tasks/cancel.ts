@@ -1,7 +1,7 @@
 import type { Tx, Verb } from '../store/tx.ts';
 import { applyTransitions, insertEvents, requestCancel, type TaskHead, taskHeads } from './queries.ts';
 import { allows, isFinal, isHeld, type TaskState } from './states.ts';
-import type { Emit, TaskEvent, TaskRef } from './task.ts';
+import type { Emit, EndedTask, TaskEnd, TaskEvent, TaskRef } from './task.ts';
 import { RETENTION_MS, refOf } from './transition.ts';
 
 export interface TaskOrder {
@@ -64,15 +64,31 @@ async function request(tx: Tx, held: readonly { head: TaskHead }[], emit: Emit<T
   );
 }
 
-/** The transition of tasks that no agent holds. */
+/** The end of a task that no agent holds. */
+export interface Settlement {
+  to: 'cancelled' | 'failed';
+  reason: string;
+  error?: string;
+  cancelRequestedAt?: number;
+  because?: EndedTask;
+}
+
+/** The transition of tasks that no agent holds; one and the same for all, or each its own. */
 export async function settle(
   tx: Tx,
   heads: readonly TaskHead[],
-  change: { to: 'cancelled' | 'failed'; reason: string; error?: string; cancelRequestedAt?: number },
+  change: Settlement | ((head: TaskHead) => Settlement),
   emit: Emit<TaskEvent>,
 ): Promise<void> {
   if (heads.length === 0) return;
-  const rows = heads.map((head) => [
+  const changeOf = typeof change === 'function' ? change : () => change;
+  const rows = heads.map((head) => settledRow(head, changeOf(head), tx.now));
+  const applied = new Set((await tx.all(applyTransitions, { rows, now: tx.now })).map((row) => row.id));
+  for (const head of heads) if (applied.has(head.id)) emit(tx, settledEvents(head, changeOf(head), tx.now));
+}
+
+function settledRow(head: TaskHead, change: Settlement, now: number): unknown[] {
+  return [
     head.id,
     head.status,
     null,
@@ -83,33 +99,33 @@ export async function settle(
     head.generation,
     change.cancelRequestedAt ?? head.cancel_requested_at,
     head.started_at,
-    tx.now,
+    now,
     null,
     null,
     change.error ?? null,
     null,
     change.reason,
     null,
-    tx.now + RETENTION_MS,
+    now + RETENTION_MS,
     head.session_key === null || head.notify_policy === 'silent' ? 'not_applicable' : 'session_queued',
-  ]);
-  const applied = new Set((await tx.all(applyTransitions, { rows, now: tx.now })).map((row) => row.id));
-  for (const head of heads) {
-    if (!applied.has(head.id)) continue;
-    const end = {
-      summary: null,
-      error: change.error ?? null,
-      errorClass: null,
-      reason: change.reason,
-      attempt: head.attempt,
-      tookMs: Math.max(0, tx.now - head.created_at),
-      finishedBeforeCancel: false,
-    };
-    emit(tx, [
-      { type: 'task.state', from: head.status as TaskState, to: change.to, reason: change.reason, ...headRef(head) },
-      { type: 'task.ended', state: change.to, end, ...headRef(head) },
-    ]);
-  }
+  ];
+}
+
+function settledEvents(head: TaskHead, { to, reason, error, because }: Settlement, now: number): TaskEvent[] {
+  const end: TaskEnd = {
+    summary: null,
+    error: error ?? null,
+    errorClass: null,
+    reason,
+    attempt: head.attempt,
+    tookMs: Math.max(0, now - head.created_at),
+    finishedBeforeCancel: false,
+  };
+  if (because) end.because = because;
+  return [
+    { type: 'task.state', from: head.status as TaskState, to, reason, ...headRef(head) },
+    { type: 'task.ended', state: to, end, ...headRef(head) },
+  ];
 }
 
 export async function headsOf(tx: Tx, orders: readonly { id: number }[]): Promise<Map<number, TaskHead>> {

@@ -1,11 +1,13 @@
-import { randomBytes } from 'node:crypto';
 import type { Tx, Verb } from '../store/tx.ts';
-import { GateSettings, type GateSources, Gates } from './gates.ts';
-import { allBands, bandHeads, streamsById } from './line-queries.ts';
+import { Round, type Taker } from './claim-round.ts';
+import { GateSettings } from './gate-settings.ts';
+import { type Facts, type GateSources, Gates, type Hold } from './gates.ts';
+import { allBands, streamsById } from './line-queries.ts';
 import { type Band, Lineup, type Turns } from './lineup.ts';
-import { type DueTask, dueTasks, markLeased } from './queries.ts';
-import { extendLeases, grantsOf, insertRuns } from './run-queries.ts';
+import type { DueTask } from './queries.ts';
+import { extendLeases, grantsOf } from './run-queries.ts';
 import { PRIORITIES } from './states.ts';
+import type { Stream } from './streams.ts';
 import type { TaskEvent } from './task.ts';
 
 export interface Claim {
@@ -27,9 +29,6 @@ export interface Grant {
   leaseToken: string;
   task: DueTask;
 }
-
-/** Added to the wall limit before the server itself times a run out: the agent's own time-out, grace and report come first. */
-export const DEADLINE_MARGIN_MS = 60_000;
 
 /** The line is read anew from the rows after so long, so that a lost hint costs latency and never a task. */
 const RELOAD_MS = 30_000;
@@ -58,6 +57,8 @@ export class TaskLine {
   readonly #lineup = new Lineup();
   readonly #sources: LineSources;
   readonly #turns = new Map<string, Turns>();
+  /** Scopes of limits of which every live run is counted; see `Gates`. */
+  readonly #complete = new Set<string>();
   #loadedAt: number | undefined;
   #settings: GateSettings | undefined;
 
@@ -65,7 +66,7 @@ export class TaskLine {
     this.#sources = sources;
   }
 
-  /** When a task comes due that is not yet, epoch milliseconds; infinity without one. */
+  /** When a task comes due that is not yet, or is to be looked at again, epoch milliseconds; infinity without one. */
   get nextAt(): number {
     return this.#lineup.nextAt;
   }
@@ -95,33 +96,84 @@ export class TaskLine {
     this.#loadedAt = undefined;
   }
 
-  /** Limits or pauses have been changed: they are read again. */
+  /** Limits or pauses have been changed, and that is committed: they are read again, and what was held back is looked at. */
   settingsChanged(): void {
     this.#settings = undefined;
+    this.#complete.clear();
+    this.#lineup.recall();
+  }
+
+  /** What was held back may be free now: the next claim looks at it. */
+  recall(): void {
+    this.#lineup.recall();
+  }
+
+  /** Whether a due task stands in one of these queues that nobody took: perhaps a limit held it back. One look at memory. */
+  hasReady(queues: readonly string[]): boolean {
+    return this.#lineup.hasReady(queues);
+  }
+
+  /** Everything that holds back each of these streams now, by the rows; nothing is written. */
+  async holdsOf(facts: Facts, streams: readonly Stream[]): Promise<Map<Stream, Hold[]>> {
+    const gates = new Gates(await GateSettings.read(facts), this.#sources, facts.now);
+    for (const stream of streams) gates.ask(stream);
+    await gates.observe(facts);
+    return new Map(streams.map((stream) => [stream, gates.mayStart(stream) > 0 ? [] : gates.holds(stream)]));
+  }
+
+  /** What is due in this queue, as far as memory knows; the rows decide. For explanations. */
+  bandsOf(queue: string, now: number): Band[] {
+    return this.#lineup.bandsOf(queue).filter(({ headAt }) => headAt <= now);
+  }
+
+  /** The lanes in which something is due and not taken, and since when, as far as memory knows; the rows decide. */
+  waitingLanes(now: number): Map<string, number> {
+    const since = new Map<string, number>();
+    for (const { stream, headAt } of this.#lineup.due(now))
+      since.set(stream.lane, Math.min(headAt, since.get(stream.lane) ?? headAt));
+    return since;
+  }
+
+  /** What is due in this lane, those that have waited longest first. */
+  bandsOfLane(lane: string, now: number): Band[] {
+    const bands = [...this.#lineup.due(now)].filter(({ stream }) => stream.lane === lane);
+    return bands.sort((a, b) => a.headAt - b.headAt || a.stream.id - b.stream.id);
+  }
+
+  /** What the rows say of a band's first task (null: it has none), read when `notes` tasks had come into it. */
+  correct(band: Band, headAt: number | null, now: number, notes: number): void {
+    this.#lineup.correct(band, headAt, now, notes);
   }
 
   async #claim(tx: Tx, claims: readonly Claim[]): Promise<Grant[][]> {
-    await this.#load(tx);
+    const settings = await this.#load(tx);
     if (this.#sources.pending) await this.onTaskEvents(tx, this.#sources.pending(tx));
     const takers: Taker[] = [];
     for (const item of claims) {
       const again = item.holding === null ? [] : await lostGrants(tx, item);
       takers.push({ claim: item, grants: again, room: item.max - again.length });
     }
-    const round = new Round(tx, this.#lineup, new Gates(this.#settings!, this.#sources, tx.now));
+    const round = new Round(tx, this.#lineup, new Gates(settings, this.#sources, tx.now, this.#complete));
     await round.fill(takers, (agentId) => this.#turnsOf(agentId));
     await round.finish();
     return takers.map((taker) => taker.grants);
   }
 
-  async #load(tx: Tx): Promise<void> {
-    this.#settings ??= await GateSettings.read(tx);
-    if (this.#loadedAt !== undefined && Math.abs(tx.now - this.#loadedAt) < RELOAD_MS) return;
+  /** The line and the settings, read anew where it is time. Of a transaction that is rolled back only the hints stay. */
+  async #load(tx: Tx): Promise<GateSettings> {
+    const isLoaded = this.#loadedAt !== undefined && Math.abs(tx.now - this.#loadedAt) < RELOAD_MS;
+    if (isLoaded && this.#settings) return this.#settings;
+    const settings = await GateSettings.read(tx);
+    tx.afterCommit(() => {
+      this.#settings = settings;
+    });
+    if (isLoaded) return settings;
     this.#lineup.clear();
+    this.#complete.clear();
     for (const { priority, head_at, ...stream } of await tx.all(allBands, {}))
       this.#lineup.note(stream, priority, head_at);
     this.#loadedAt = tx.now;
-    this.#settings = await GateSettings.read(tx);
+    return settings;
   }
 
   #turnsOf(agentId: string): Turns {
@@ -133,144 +185,6 @@ export class TaskLine {
     }
     return turns;
   }
-}
-
-/** One claim while it is being filled. */
-interface Taker {
-  readonly claim: Claim;
-  readonly grants: Grant[];
-  room: number;
-}
-
-interface Leased {
-  readonly band: Band;
-  readonly grant: Grant;
-  readonly claim: Claim;
-}
-
-/** The tasks that are wanted of one band, and who wants them, in order. */
-type Wishes = Map<Band, Taker[]>;
-
-/** One transaction's claims: wishes are collected in memory, then fetched band by band, until nobody has room or nothing is left. */
-class Round {
-  readonly #tx: Tx;
-  readonly #lineup: Lineup;
-  readonly #gates: Gates;
-  readonly #leased: Leased[] = [];
-  /** Bands that were looked at in the rows. */
-  readonly #touched = new Set<Band>();
-  readonly #drained = new Set<Band>();
-
-  constructor(tx: Tx, lineup: Lineup, gates: Gates) {
-    this.#tx = tx;
-    this.#lineup = lineup;
-    this.#gates = gates;
-  }
-
-  async fill(takers: readonly Taker[], turnsOf: (agentId: string) => Turns): Promise<void> {
-    for (;;) {
-      const wishes: Wishes = new Map();
-      for (const taker of takers) if (taker.room > 0) await this.#wish(taker, turnsOf(taker.claim.agentId), wishes);
-      if (wishes.size === 0) return;
-      for (const [band, wanting] of wishes) await this.#fetch(band, wanting);
-    }
-  }
-
-  /** Runs, slots and rates; and what the rows say about the bands from now on. */
-  async finish(): Promise<void> {
-    if (this.#leased.length > 0) {
-      await insertRunsOf(this.#tx, this.#leased);
-      await this.#gates.store(
-        this.#tx,
-        this.#leased.map(({ band, grant }) => ({ stream: band.stream, runId: grant.runId })),
-      );
-    }
-    if (this.#touched.size > 0) await this.#correct([...this.#touched]);
-  }
-
-  async #wish(taker: Taker, turns: Turns, wishes: Wishes): Promise<void> {
-    let left = taker.room;
-    while (left > 0) {
-      const choice = await this.#choose(taker.claim.queues, turns);
-      if (!choice) return;
-      const count = Math.min(choice.count, left);
-      left -= count;
-      this.#lineup.take(choice.band);
-      this.#gates.use(choice.band.stream, count);
-      const wanting = wishes.get(choice.band) ?? [];
-      for (let index = 0; index < count; index += 1) wanting.push(taker);
-      wishes.set(choice.band, wanting);
-    }
-  }
-
-  async #choose(queues: readonly string[], turns: Turns) {
-    const mayStart = (band: Band) => (this.#drained.has(band) ? 0 : this.#gates.mayStart(band.stream));
-    for (;;) {
-      const credit = [...turns.credit];
-      const choice = this.#lineup.next(queues, turns, this.#tx.now, mayStart);
-      if (!this.#gates.isUnsure) return choice;
-      // It was looked at with facts missing: as if it had not been.
-      turns.credit.splice(0, credit.length, ...credit);
-      await this.#gates.learn(this.#tx);
-    }
-  }
-
-  /** Leases what is wanted of the band, or what there is. */
-  async #fetch(band: Band, wanting: readonly Taker[]): Promise<void> {
-    const tx = this.#tx;
-    const { stream, priority } = band;
-    const tasks = await tx.all(dueTasks, { stream: stream.id, priority, now: tx.now, limit: wanting.length });
-    this.#touched.add(band);
-    if (tasks.length < wanting.length) {
-      this.#drained.add(band);
-      this.#gates.use(stream, tasks.length - wanting.length);
-    }
-    if (tasks.length === 0) return;
-    const first = await tx.ids(tasks.length);
-    const marked = await tx.run(markLeased, { rows: tasks.map(({ id }, index) => [id, first + index]), now: tx.now });
-    if (marked !== tasks.length)
-      throw new Error(`${tasks.length} tasks were due in ${stream.queue}, but ${marked} could be leased`);
-    const tokens = leaseTokens(tasks.length);
-    for (const [index, task] of tasks.entries()) {
-      const taker = wanting[index]!;
-      const grant = {
-        runId: first + index,
-        taskId: task.id,
-        attempt: task.attempt + 1,
-        leaseToken: tokens[index]!,
-        task,
-      };
-      taker.room -= 1;
-      taker.grants.push(grant);
-      this.#leased.push({ band, grant, claim: taker.claim });
-    }
-  }
-
-  async #correct(bands: readonly Band[]): Promise<void> {
-    const rows = bands.map(({ stream, priority }, place) => [place, stream.id, priority]);
-    const heads = new Map((await this.#tx.all(bandHeads, { rows })).map((row) => [row.place, row.head_at]));
-    const notes = bands.map((band) => band.notes);
-    const { now } = this.#tx;
-    this.#tx.afterCommit(() => {
-      for (const [place, band] of bands.entries())
-        this.#lineup.correct(band, heads.get(place) ?? null, now, notes[place]!);
-    });
-  }
-}
-
-async function insertRunsOf(tx: Tx, leased: readonly Leased[]): Promise<void> {
-  const rows = leased.map(({ grant: { runId, attempt, leaseToken, task }, claim: by }) => [
-    runId,
-    task.id,
-    task.generation,
-    attempt,
-    by.agentId,
-    by.instanceId,
-    leaseToken,
-    tx.now + by.leaseMs,
-    tx.now + task.timeout_ms + DEADLINE_MARGIN_MS,
-  ]);
-  await tx.run(insertRuns, { rows, now: tx.now });
 }
 
 async function lostGrants(tx: Tx, item: Claim): Promise<Grant[]> {
@@ -287,9 +201,4 @@ async function lostGrants(tx: Tx, item: Claim): Promise<Grant[]> {
     leaseToken: row.lease_token,
     task: row,
   }));
-}
-
-function leaseTokens(count: number): string[] {
-  const bytes = randomBytes(12 * count);
-  return Array.from({ length: count }, (_, index) => bytes.toString('base64url', index * 12, index * 12 + 12));
 }

@@ -1,6 +1,6 @@
 import { canonicalJson, sha256 } from '../ids.ts';
 import type { Tx, Verb } from '../store/tx.ts';
-import { insertTasks, tasksByIdempotency } from './queries.ts';
+import { insertGraphTasks, insertTasks, tasksByIdempotency } from './queries.ts';
 import { defaultNotifyPolicy, priorityNumber, type TaskState } from './states.ts';
 import { ensureStreams, queueName, streamKey } from './streams.ts';
 import { type CreateAnswer, DEFAULT_RETRY, type Emit, type NewTask, type TaskEvent } from './task.ts';
@@ -9,7 +9,7 @@ import { type CreateAnswer, DEFAULT_RETRY, type Emit, type NewTask, type TaskEve
 export type FlowFor = (tx: Tx, items: readonly NewTask[]) => Promise<(number | null)[]>;
 
 /**
- * Creates tasks as `queued`. An idempotency key that its template and owner have used before answers the existing task
+ * Creates tasks as `queued`, those of a graph that wait for their needs as `waiting`. An idempotency key that its template and owner have used before answers the existing task
  * (`existing`) when the payload is the same and `conflict` when it is not; nothing is created then.
  */
 export function createTasksVerb(emit: Emit<TaskEvent>, flowFor?: FlowFor): Verb<NewTask, CreateAnswer> {
@@ -101,12 +101,30 @@ async function insert(
   const first = await tx.ids(items.length);
   const places = items.map((_, index) => ({ id: first + index, streamId: streams[index]!, flowId: flows[index]! }));
   const rows = items.map((item, index) => taskRow(places[index]!, item, keys[index]!, tx.now));
-  await tx.run(insertTasks, { rows, now: tx.now });
+  await insertRows(tx, items, rows);
   emit(
     tx,
-    items.map((item, index) => queuedEvent(places[index]!, item, tx.now)),
+    items.flatMap((item, index) => (item.graph?.waits ? [] : [queuedEvent(places[index]!, item, tx.now)])),
   );
-  return items.map((_, index) => ({ result: 'created', id: first + index, status: 'queued', flowId: flows[index]! }));
+  return items.map(({ graph }, index) => ({
+    result: 'created',
+    id: first + index,
+    status: graph?.waits ? 'waiting' : 'queued',
+    flowId: flows[index]!,
+  }));
+}
+
+async function insertRows(tx: Tx, items: readonly NewTask[], rows: unknown[][]): Promise<void> {
+  const plain = items.some(({ graph }) => graph) ? rows.filter((_, index) => !items[index]!.graph) : rows;
+  if (plain.length > 0) await tx.run(insertTasks, { rows: plain, now: tx.now });
+  if (plain.length === rows.length) return;
+  const linked = rows.flatMap((row, index) => graphRow(row, items[index]!));
+  await tx.run(insertGraphTasks, { rows: linked, now: tx.now });
+}
+
+function graphRow(row: unknown[], { graph, ttlMs }: NewTask): unknown[][] {
+  if (!graph) return [];
+  return [[...row, ...(graph.waits ? ['waiting', 'needs', ttlMs] : ['queued', null, null])]];
 }
 
 interface Place {
@@ -140,13 +158,13 @@ function taskRow({ id, streamId, flowId }: Place, task: NewTask, key: Key | null
     (task.retry ?? DEFAULT_RETRY).max,
     task.retry,
     task.timeoutMs,
-    task.ttlMs === null ? null : now + task.ttlMs,
+    task.ttlMs === null || task.graph?.waits ? null : now + task.ttlMs,
     task.onLost ?? 'retry',
   ];
 }
 
 function queuedEvent({ id, streamId, flowId }: Place, task: NewTask, now: number): TaskEvent {
-  return {
+  const event: TaskEvent = {
     type: 'task.queued',
     streamId,
     priority: priorityNumber(task.priority),
@@ -159,4 +177,6 @@ function queuedEvent({ id, streamId, flowId }: Place, task: NewTask, now: number
     notifyPolicy: task.notifyPolicy ?? defaultNotifyPolicy(task.source),
     generation: 1,
   };
+  if (task.graph) event.graph = true;
+  return event;
 }

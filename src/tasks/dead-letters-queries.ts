@@ -1,6 +1,6 @@
 import { sql } from 'kysely';
 import { hot } from '../store/dialect.ts';
-import type { DeadLetterTable } from '../store/tables.ts';
+import type { DeadLetterTable } from '../store/retry-tables.ts';
 import type { Reader } from '../store/tx.ts';
 import type { LetterState } from './states.ts';
 

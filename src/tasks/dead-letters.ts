@@ -45,8 +45,10 @@ export async function replayLetters(
 ): Promise<LetterAnswer[]> {
   const letters = await lettersOf(tx, orders);
   const open = orders.filter(({ id }) => ['dead', 'discarded'].includes(stateAt(letters, id) ?? ''));
-  if (open.length > 0) await retryTasks(tx, open, emit);
-  return answers(orders, letters, open);
+  const retried = open.length === 0 ? [] : await retryTasks(tx, open, emit);
+  // One whose needs have failed stays dead until they are replayed.
+  const done = open.filter((_, index) => retried[index]!.result === 'queued');
+  return answers(orders, letters, done);
 }
 
 /** Puts these letters away for good; their tasks stay as they ended. Only those that nobody has decided on. */

@@ -1,7 +1,9 @@
 import type { Tx } from '../store/tx.ts';
 import type { Admission } from './breaker-state.ts';
 import type { Breakers } from './breakers.ts';
-import { allGates, countSlots, freeSlots, type GateRow, insertSlots, rateBuckets, storeRates } from './line-queries.ts';
+import { ANY, type GateKind, type GateSettings, LANE_DEFAULTS, type Pause } from './gate-settings.ts';
+import { countSlots, freeSlots, insertSlots, liveStreams, rateBuckets, storeRates } from './line-queries.ts';
+import type { Aside } from './lineup.ts';
 import { placeOf, type Stream } from './streams.ts';
 
 /** What a template asks for itself. */
@@ -12,19 +14,9 @@ export interface TemplateLimits {
   readonly rate: { readonly perMs: number; readonly max: number } | null;
 }
 
-/** What can be limited or paused by a person, and its name there. */
-export const GATE_KINDS = ['template', 'owner', 'pool', 'lane', 'gateway'] as const;
-export type GateKind = (typeof GATE_KINDS)[number];
-
-/** Stands for every owner that has no limit of its own, and for the gateway itself. */
-export const ANY = '*';
-
-/** Lanes that are limited unless a person says otherwise; all others take what the agents can. */
-export const LANE_DEFAULTS: Readonly<Record<string, number>> = { cron: 1, subagent: 8, nested: 4 };
-
 /** Why nothing of a stream may start. */
 export type Hold =
-  | { readonly type: 'paused'; readonly kind: GateKind; readonly name: string; readonly reason: string | null }
+  | Pause
   | { readonly type: 'full'; readonly kind: GateKind | 'serial'; readonly name: string; readonly limit: number }
   | { readonly type: 'rate'; readonly template: string; readonly untilAt: number }
   | { readonly type: 'breaker'; readonly name: string; readonly admission: Exclude<Admission, { state: 'closed' }> };
@@ -38,7 +30,7 @@ interface Scope {
 }
 
 interface Guard {
-  readonly paused: Hold | undefined;
+  readonly pauses: readonly Pause[];
   readonly scopes: readonly Scope[];
   readonly rate: { readonly template: string; readonly perMs: number; readonly max: number } | undefined;
   readonly breaker: string | undefined;
@@ -51,41 +43,19 @@ export interface GateSources {
   readonly breakers?: Pick<Breakers, 'admit' | 'takeProbes' | 'policies'>;
 }
 
-/** Limits and pauses that people have set, as read from the rows. */
-export class GateSettings {
-  readonly #rows: ReadonlyMap<string, GateRow>;
-
-  private constructor(rows: readonly GateRow[]) {
-    this.#rows = new Map(rows.map((row) => [`${row.kind}:${row.name}`, row]));
-  }
-
-  static async read(tx: Pick<Tx, 'all'>): Promise<GateSettings> {
-    return new GateSettings(await tx.all(allGates, {}));
-  }
-
-  get isEmpty(): boolean {
-    return this.#rows.size === 0;
-  }
-
-  concurrency(kind: GateKind, name: string): number | null {
-    return this.#rows.get(`${kind}:${name}`)?.concurrency ?? null;
-  }
-
-  /** The pause of this, or undefined. */
-  pause(kind: GateKind, name: string): Hold | undefined {
-    const row = this.#rows.get(`${kind}:${name}`);
-    return row && row.paused_at !== null ? { type: 'paused', kind, name, reason: row.reason } : undefined;
-  }
-}
+/** What can be read without writing. */
+export type Facts = Pick<Tx, 'all' | 'now'>;
 
 /**
  * How many tasks of a stream may start in this transaction. Facts are read when they are first needed: `mayStart` answers 0 for what
- * it does not know yet and remembers to ask; `learn` reads all of that at once, then one looks again.
+ * it does not know yet and remembers to ask; `learn` (or `observe`) reads all of that at once, then one looks again.
  */
 export class Gates {
   readonly #settings: GateSettings;
   readonly #sources: GateSources;
   readonly #now: number;
+  /** Scopes of which every live run has its slot; outlives this transaction. */
+  readonly #complete: Set<string>;
   readonly #guards = new Map<Stream, Guard | null>();
   readonly #used = new Map<string, number>();
   readonly #tokens = new Map<string, number>();
@@ -97,10 +67,11 @@ export class Gates {
   readonly #probes = new Map<string, number>();
   readonly #unknownBreakers = new Set<string>();
 
-  constructor(settings: GateSettings, sources: GateSources, now: number) {
+  constructor(settings: GateSettings, sources: GateSources, now: number, complete = new Set<string>()) {
     this.#settings = settings;
     this.#sources = sources;
     this.#now = now;
+    this.#complete = complete;
   }
 
   /** Whether something was asked that only the rows know. */
@@ -112,7 +83,16 @@ export class Gates {
   mayStart(stream: Stream): number {
     const guard = this.#guard(stream);
     if (guard === null) return Number.POSITIVE_INFINITY;
-    if (guard.paused) return 0;
+    return guard.pauses.length > 0 ? 0 : this.#most(guard);
+  }
+
+  /** Asks for all that may hold the stream back, also where a pause alone does: before `observe`, where `holds` is to be complete. */
+  ask(stream: Stream): void {
+    const guard = this.#guard(stream);
+    if (guard !== null) this.#most(guard);
+  }
+
+  #most(guard: Guard): number {
     let most = Number.POSITIVE_INFINITY;
     for (const { text, limit } of guard.scopes) {
       const used = this.#used.get(text);
@@ -127,29 +107,42 @@ export class Gates {
     return Math.max(0, Math.min(most, this.#admitted(guard.breaker)));
   }
 
-  /** Reads what was asked for. */
+  /** Where `mayStart` has answered 0: until when that stays so whoever reports meanwhile; undefined where a report may change it. */
+  aside(stream: Stream): Aside | undefined {
+    const guard = this.#guard(stream);
+    if (guard === null) return undefined;
+    if (guard.pauses.length > 0) return { untilAt: Number.POSITIVE_INFINITY };
+    const admission = guard.breaker === undefined ? undefined : this.#admissions.get(guard.breaker);
+    if (admission?.state === 'open') return { untilAt: admission.untilAt };
+    const untilAt = this.#tokenAt(guard);
+    return untilAt === undefined ? undefined : { untilAt };
+  }
+
+  /** Reads what was asked for; slots of runs that are over are freed on the way. */
   async learn(tx: Tx): Promise<void> {
     if (this.#unknownScopes.size > 0) {
-      const rows = [...this.#unknownScopes].map((scope) => [scope]);
+      const scopes = [...this.#unknownScopes];
+      const rows = scopes.map((scope) => [scope]);
+      await this.#completeSlots(tx, scopes);
       await tx.run(freeSlots, { rows });
       for (const { scope, used } of await tx.all(countSlots, { rows })) this.#used.set(scope, used);
       this.#unknownScopes.clear();
     }
-    if (this.#unknownRates.size > 0) {
-      const rows = [...this.#unknownRates.keys()].map((template) => [template]);
-      const found = new Map((await tx.all(rateBuckets, { rows })).map((row) => [row.template, row]));
-      for (const [template, { perMs, max }] of this.#unknownRates) {
-        const row = found.get(template);
-        const filled = row ? row.tokens + (Math.max(0, this.#now - row.at) * max) / perMs : max;
-        this.#tokens.set(template, Math.min(max, filled));
-      }
-      this.#unknownRates.clear();
+    await this.#learnMore(tx);
+  }
+
+  /** Reads the same for somebody who only looks: writes nothing, and goes by the live runs themselves. */
+  async observe(facts: Facts): Promise<void> {
+    if (this.#unknownScopes.size > 0) {
+      for (const scope of this.#unknownScopes) this.#used.set(scope, 0);
+      for (const live of await facts.all(liveStreams, {}))
+        for (const scope of scopesOf(live)) {
+          const used = this.#used.get(scope);
+          if (used !== undefined && this.#unknownScopes.has(scope)) this.#used.set(scope, used + 1);
+        }
+      this.#unknownScopes.clear();
     }
-    if (this.#unknownBreakers.size > 0) {
-      const admissions = await this.#sources.breakers!.admit(tx, this.#unknownBreakers);
-      for (const [name, admission] of admissions) this.#admissions.set(name, admission);
-      this.#unknownBreakers.clear();
-    }
+    await this.#learnMore(facts);
   }
 
   /** So many tasks of the stream are about to start (negative: they did not after all). */
@@ -190,18 +183,58 @@ export class Gates {
   holds(stream: Stream): Hold[] {
     const guard = this.#guard(stream);
     if (guard === null) return [];
-    const holds: Hold[] = guard.paused ? [guard.paused] : [];
+    const holds: Hold[] = [...guard.pauses];
     for (const { kind, name, limit, text } of guard.scopes)
       if ((this.#used.get(text) ?? 0) >= limit) holds.push({ type: 'full', kind, name, limit });
     if (guard.rate) {
-      const { template, perMs, max } = guard.rate;
-      const missing = 1 - (this.#tokens.get(template) ?? 0);
-      if (missing > 0) holds.push({ type: 'rate', template, untilAt: this.#now + Math.ceil((missing * perMs) / max) });
+      const untilAt = this.#tokenAt(guard);
+      if (untilAt !== undefined) holds.push({ type: 'rate', template: guard.rate.template, untilAt });
     }
     const admission = guard.breaker === undefined ? undefined : this.#admissions.get(guard.breaker);
     if (admission && admission.state !== 'closed' && this.#admitted(guard.breaker) === 0)
       holds.push({ type: 'breaker', name: guard.breaker!, admission });
     return holds;
+  }
+
+  /** Runs that were claimed when nothing limited them have no slots: a limit that is new counts them, too. */
+  async #completeSlots(tx: Tx, scopes: readonly string[]): Promise<void> {
+    // One run at a time from the first task on: there is nothing to catch up with.
+    const news = new Set(scopes.filter((scope) => !scope.startsWith('serial:') && !this.#complete.has(scope)));
+    if (news.size === 0) return;
+    const live = await tx.all(liveStreams, {});
+    const rows = live.flatMap((run) =>
+      scopesOf(run)
+        .filter((scope) => news.has(scope))
+        .map((scope) => [scope, run.run_id]),
+    );
+    if (rows.length > 0) await tx.run(insertSlots, { rows });
+    tx.afterCommit(() => {
+      for (const scope of news) this.#complete.add(scope);
+    });
+  }
+
+  async #learnMore(facts: Facts): Promise<void> {
+    if (this.#unknownRates.size > 0) {
+      const rows = [...this.#unknownRates.keys()].map((template) => [template]);
+      const found = new Map((await facts.all(rateBuckets, { rows })).map((row) => [row.template, row]));
+      for (const [template, { perMs, max }] of this.#unknownRates) {
+        const row = found.get(template);
+        const filled = row ? row.tokens + (Math.max(0, this.#now - row.at) * max) / perMs : max;
+        this.#tokens.set(template, Math.min(max, filled));
+      }
+      this.#unknownRates.clear();
+    }
+    if (this.#unknownBreakers.size > 0) {
+      const admissions = await this.#sources.breakers!.admit(facts, this.#unknownBreakers);
+      for (const [name, admission] of admissions) this.#admissions.set(name, admission);
+      this.#unknownBreakers.clear();
+    }
+  }
+
+  /** When the next start of the template is allowed, where none is now. */
+  #tokenAt({ rate }: Guard): number | undefined {
+    const missing = rate ? 1 - (this.#tokens.get(rate.template) ?? 0) : 0;
+    return rate && missing > 0 ? this.#now + Math.ceil((missing * rate.perMs) / rate.max) : undefined;
   }
 
   /** Behind an open breaker nothing starts, behind a half-open one the probe. */
@@ -226,30 +259,49 @@ export class Gates {
 
   #guardOf(stream: Stream): Guard | null {
     const limits = this.#sources.limitsOf?.(stream.template);
-    const place = placeOf(stream.queue);
+    const rate = limits?.rate ? { template: stream.template, ...limits.rate } : undefined;
+    const breaker = this.#sources.breakers?.policies.of(stream.template)?.name;
+    const pauses = this.#pausesOf(stream);
+    const scopes = this.#scopesOf(stream, limits?.concurrency ?? null);
+    const isFree = scopes.length === 0 && pauses.length === 0 && !rate && breaker === undefined;
+    return isFree ? null : { pauses, scopes, rate, breaker };
+  }
+
+  /** The widest first. */
+  #pausesOf({ template, queue, lane, owner }: Stream): readonly Pause[] {
     const set = this.#settings;
+    if (!set.anyPause) return NONE;
+    return [
+      set.pause('gateway', ANY),
+      set.pause('template', template),
+      set.pause('pool', placeOf(queue)),
+      set.pause('lane', lane),
+      set.pause('owner', owner),
+    ].filter((pause) => pause !== undefined);
+  }
+
+  #scopesOf({ template, queue, lane, owner, serial }: Stream, ofTemplate: number | null): Scope[] {
     const scopes: Scope[] = [];
     const limit = (kind: Scope['kind'], name: string, most: number | null) => {
       if (most !== null) scopes.push({ kind, name, limit: most, text: `${kind}:${name}` });
+      // From now on runs start without a slot of this scope.
+      else if (this.#complete.size > 0) this.#complete.delete(`${kind}:${name}`);
     };
-    limit('template', stream.template, set.concurrency('template', stream.template) ?? limits?.concurrency ?? null);
-    limit(
-      'owner',
-      stream.owner,
-      stream.owner === '' ? null : (set.concurrency('owner', stream.owner) ?? set.concurrency('owner', ANY)),
-    );
+    const set = this.#settings;
+    const place = placeOf(queue);
+    limit('template', template, set.concurrency('template', template) ?? ofTemplate);
+    if (owner !== '') limit('owner', owner, set.concurrency('owner', owner) ?? set.concurrency('owner', ANY));
     limit('pool', place, set.concurrency('pool', place));
-    limit('lane', stream.lane, set.concurrency('lane', stream.lane) ?? LANE_DEFAULTS[stream.lane] ?? null);
-    limit('serial', stream.serial, stream.serial === '' ? null : 1);
-    const paused =
-      set.pause('gateway', ANY) ??
-      set.pause('template', stream.template) ??
-      set.pause('pool', place) ??
-      set.pause('lane', stream.lane) ??
-      set.pause('owner', stream.owner);
-    const rate = limits?.rate ? { template: stream.template, ...limits.rate } : undefined;
-    const breaker = this.#sources.breakers?.policies.of(stream.template)?.name;
-    const isFree = scopes.length === 0 && !paused && !rate && breaker === undefined;
-    return isFree ? null : { paused, scopes, rate, breaker };
+    limit('lane', lane, set.concurrency('lane', lane) ?? LANE_DEFAULTS[lane] ?? null);
+    if (serial !== '') limit('serial', serial, 1);
+    return scopes;
   }
+}
+
+const NONE: readonly Pause[] = [];
+
+/** Every scope that a run of the stream counts in, limited or not. */
+function scopesOf({ template, owner, queue, lane, serial }: Omit<Stream, 'id'>): string[] {
+  const scopes = [`template:${template}`, `owner:${owner}`, `pool:${placeOf(queue)}`, `lane:${lane}`];
+  return serial === '' ? scopes : [...scopes, `serial:${serial}`];
 }

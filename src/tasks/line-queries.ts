@@ -74,6 +74,25 @@ export const freeSlots = hot<{ rows: unknown[][] }>(
     and not exists (select 1 from run where run.id = slot.run_id and run.lease_until is not null)`,
 );
 
+/** The streams of all live runs: as many as agents work on. */
+export const liveStreams = hot<Record<string, never>, Omit<StreamRow, 'id'> & { run_id: number }>(
+  'slot.live',
+  () => sql`
+  select run.id as run_id, stream.queue, stream.owner, stream.template, stream.lane, stream.serial
+  from run cross join task on task.id = run.task_id cross join stream on stream.id = task.stream_id
+  where run.lease_until is not null`,
+);
+
+/** Slots whose run is over, wherever nobody counts them any more. */
+export const dropSlots = hot<{ limit: number }>(
+  'slot.drop',
+  (_d, p) => sql`
+  delete from slot where (scope, run_id) in (
+    select dead.scope, dead.run_id from slot as dead
+    where not exists (select 1 from run where run.id = dead.run_id and run.lease_until is not null) limit ${p.limit}
+  )`,
+);
+
 export const countSlots = hot<{ rows: unknown[][] }, { scope: string; used: number }>(
   'slot.count',
   (d, p) => sql`

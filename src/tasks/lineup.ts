@@ -13,8 +13,20 @@ export interface Band {
   served: number;
   /** How often a task has come into it; tells whether what was read of its rows is still true. */
   notes: number;
-  place: 'ready' | 'later' | 'gone';
+  /** `later`: its first task is not due yet. `aside`: held back as a whole, until then or until `recall`. */
+  place: 'ready' | 'later' | 'aside' | 'gone';
+  /** When it is looked at again, where it is not ready. */
+  wakeAt: number;
 }
+
+/** Why nothing of a band may start for a while: it need not be looked at before. */
+export interface Aside {
+  /** Epoch milliseconds; infinity: until `recall`. */
+  readonly untilAt: number;
+}
+
+/** How many tasks of a band may start now; 0: passed by in this look alone. */
+export type Start = number | Aside;
 
 /** Shares of high, normal and low in one round, while all three have work; the better goes first until its share is used up. */
 export const WEIGHTS = [6, 3, 1] as const;
@@ -59,7 +71,7 @@ export class Lineup {
   note(stream: Stream, priority: number, runAt: number): void {
     const band = this.#band(stream, priority);
     band.notes += 1;
-    if (band.place === 'ready') band.headAt = Math.min(band.headAt, runAt);
+    if (band.place === 'ready' || band.place === 'aside') band.headAt = Math.min(band.headAt, runAt);
     else if (band.place === 'gone' || runAt < band.headAt) this.#postpone(band, runAt);
   }
 
@@ -70,8 +82,19 @@ export class Lineup {
   correct(band: Band, headAt: number | null, now: number, notes: number): void {
     if (band.notes !== notes || this.#bands.get(keyOf(band.stream.id, band.priority)) !== band) return;
     if (headAt === null) this.#drop(band);
+    else if (band.place === 'aside') band.headAt = headAt;
     else if (headAt > now) this.#postpone(band, headAt);
     else band.headAt = headAt;
+  }
+
+  /** What was set aside is looked at again: what held it back may be gone. */
+  recall(): void {
+    for (const band of this.#bands.values()) if (band.place === 'aside') this.#postpone(band, band.headAt);
+  }
+
+  /** Whether something that is due, and not set aside, stands in one of these queues. */
+  hasReady(queues: readonly string[]): boolean {
+    return queues.some((queue) => this.#rings.get(queue)?.some((ring) => ring.size > 0));
   }
 
   /** Forgets everything, for a load from the rows. */
@@ -82,12 +105,12 @@ export class Lineup {
   }
 
   /**
-   * The next band for an agent that serves these queues, or undefined. `mayStart` tells how many tasks of the band may start now
-   * (0: passed by). Changes nothing but the order of what was passed by; `take` makes it so.
+   * The next band for an agent that serves these queues, or undefined. `mayStart` tells how many tasks of the band may start now.
+   * Changes nothing but the order of what was passed by, and what is set aside; `take` makes it so.
    */
-  next(queues: readonly string[], turns: Turns, now: number, mayStart: (band: Band) => number): Choice | undefined {
+  next(queues: readonly string[], turns: Turns, now: number, mayStart: (band: Band) => Start): Choice | undefined {
     this.#advance(now);
-    const found = PRIORITIES.map((_, priority) => this.#first(queues, priority, mayStart));
+    const found = PRIORITIES.map((_, priority) => this.#first(queues, priority, now, mayStart));
     const rivals = found.filter((choice) => choice !== undefined);
     if (rivals.length === 0) return undefined;
     if (rivals.length === 1) return { band: rivals[0]!.band, count: rivals[0]!.alone ? rivals[0]!.count : 1 };
@@ -117,11 +140,24 @@ export class Lineup {
     return [...this.#bands.values()].filter((band) => band.stream.queue === queue);
   }
 
+  /** All bands whose first task is due, held back or not. */
+  *due(now: number): Generator<Band> {
+    for (const band of this.#bands.values()) if (band.headAt <= now) yield band;
+  }
+
   #band(stream: Stream, priority: number): Band {
     const key = keyOf(stream.id, priority);
     let band = this.#bands.get(key);
     if (!band) {
-      band = { stream, priority, headAt: Number.POSITIVE_INFINITY, served: this.#turn, notes: 0, place: 'gone' };
+      band = {
+        stream,
+        priority,
+        headAt: Number.POSITIVE_INFINITY,
+        served: this.#turn,
+        notes: 0,
+        place: 'gone',
+        wakeAt: 0,
+      };
       this.#bands.set(key, band);
     }
     return band;
@@ -140,7 +176,18 @@ export class Lineup {
     this.#leaveRing(band);
     band.place = 'later';
     band.headAt = headAt;
-    this.#later.push(headAt, band);
+    this.#wake(band, headAt);
+  }
+
+  #setAside(band: Band, untilAt: number): void {
+    this.#leaveRing(band);
+    band.place = 'aside';
+    this.#wake(band, untilAt);
+  }
+
+  #wake(band: Band, at: number): void {
+    band.wakeAt = at;
+    if (at < Number.POSITIVE_INFINITY) this.#later.push(at, band);
   }
 
   #drop(band: Band): void {
@@ -162,7 +209,7 @@ export class Lineup {
     while (this.#later.first <= now) {
       const at = this.#later.first;
       const band = this.#later.pop()!;
-      if (band.place !== 'later' || band.headAt !== at) continue;
+      if (band.place === 'ready' || band.place === 'gone' || band.wakeAt !== at) continue;
       band.place = 'ready';
       const ring = this.#ring(band.stream.queue, band.priority);
       const bands = ring.get(band.stream.owner);
@@ -174,17 +221,26 @@ export class Lineup {
   #first(
     queues: readonly string[],
     priority: number,
-    mayStart: (band: Band) => number,
+    now: number,
+    mayStart: (band: Band) => Start,
   ): { band: Band; count: number; alone: boolean } | undefined {
     let best: { band: Band; count: number } | undefined;
     let owners = 0;
+    const held: [Band, Aside][] = [];
+    const count = (band: Band) => {
+      const start = mayStart(band);
+      if (typeof start === 'number') return start;
+      if (start.untilAt > now) held.push([band, start]);
+      return 0;
+    };
     for (const queue of queues) {
       const ring = this.#rings.get(queue)?.[priority];
       if (!ring || ring.size === 0) continue;
       owners += ring.size;
-      const found = firstOf(ring, mayStart);
+      const found = firstOf(ring, count);
       if (found && (best === undefined || found.band.served < best.band.served)) best = found;
     }
+    for (const [band, { untilAt }] of held) this.#setAside(band, untilAt);
     return best && { ...best, alone: owners === 1 };
   }
 }

@@ -20,40 +20,47 @@ export const tasksByIdempotency = hot<{ rows: unknown[][] }, ExistingKey>(
   where t.idempotency = r.key`,
 );
 
+const NEW_TASK = {
+  id: 'int',
+  template: 'text',
+  runtime: 'text',
+  stream_id: 'int',
+  labels: 'json',
+  priority: 'int',
+  run_at: 'int',
+  args: 'json',
+  idempotency: 'text',
+  payload_digest: 'text',
+  session_key: 'text',
+  flow_id: 'int',
+  source: 'text',
+  scope_kind: 'text',
+  label: 'text',
+  parent_id: 'int',
+  notify_policy: 'text',
+  delivery_status: 'text',
+  max_attempts: 'int',
+  retry: 'json',
+  timeout_ms: 'int',
+  expires_at: 'int',
+  on_lost: 'text',
+} as const;
+const newTaskColumns = sql.raw(Object.keys(NEW_TASK).join(', '));
+
 export const insertTasks = hot<{ rows: unknown[][]; now: number }>(
   'task.insert',
   (d, p) => sql`
-  insert into task (id, template, runtime, stream_id, labels, status, priority, run_at, args, idempotency, payload_digest, session_key,
-    flow_id, source, scope_kind, label, parent_id, notify_policy, delivery_status, max_attempts, retry, timeout_ms, expires_at,
-    on_lost, created_at, last_event_at)
-  select id, template, runtime, stream_id, labels, 'queued', priority, run_at, args, idempotency, payload_digest, session_key,
-    flow_id, source, scope_kind, label, parent_id, notify_policy, delivery_status, max_attempts, retry, timeout_ms, expires_at,
-    on_lost, ${p.now}, ${p.now}
-  from ${d.rows(p.rows.param, {
-    id: 'int',
-    template: 'text',
-    runtime: 'text',
-    stream_id: 'int',
-    labels: 'json',
-    priority: 'int',
-    run_at: 'int',
-    args: 'json',
-    idempotency: 'text',
-    payload_digest: 'text',
-    session_key: 'text',
-    flow_id: 'int',
-    source: 'text',
-    scope_kind: 'text',
-    label: 'text',
-    parent_id: 'int',
-    notify_policy: 'text',
-    delivery_status: 'text',
-    max_attempts: 'int',
-    retry: 'json',
-    timeout_ms: 'int',
-    expires_at: 'int',
-    on_lost: 'text',
-  })} as r`,
+  insert into task (${newTaskColumns}, status, created_at, last_event_at)
+  select ${newTaskColumns}, 'queued', ${p.now}, ${p.now} from ${d.rows(p.rows.param, NEW_TASK)} as r`,
+);
+
+/** The same for tasks of a graph, of which some wait. */
+export const insertGraphTasks = hot<{ rows: unknown[][]; now: number }>(
+  'task.insert_graph',
+  (d, p) => sql`
+  insert into task (${newTaskColumns}, status, reason, queue_ttl_ms, graph, created_at, last_event_at)
+  select ${newTaskColumns}, status, reason, queue_ttl_ms, 1, ${p.now}, ${p.now}
+  from ${d.rows(p.rows.param, { ...NEW_TASK, status: 'text', reason: 'text', queue_ttl_ms: 'int' })} as r`,
 );
 
 /** Answers which were new: (run_id, seq) of a task is stored once. */
@@ -85,14 +92,15 @@ export interface DueTask {
   generation: number;
   attempt: number;
   timeout_ms: number;
-  checkpoint: string | null;
+  /** Null: it has no checkpoint. */
+  checkpoint_version: number | null;
 }
 
 /** The first tasks of one band, in order: a range of the claim index, so that what is delayed or held back costs nothing. */
 export const dueTasks = hot<{ stream: number; priority: number; now: number; limit: number }, DueTask>(
   'task.due',
   (_d, p) => sql`
-  select id, template, runtime, args, idempotency, generation, attempt, timeout_ms, checkpoint from task
+  select id, template, runtime, args, idempotency, generation, attempt, timeout_ms, checkpoint_version from task
   where status = 'queued' and stream_id = ${p.stream} and priority = ${p.priority} and run_at <= ${p.now}
   order by run_at, id limit ${p.limit}`,
 );
@@ -153,10 +161,17 @@ export const markRunning = hot<{ rows: unknown[][]; now: number }, { id: number 
 export const storeProgress = hot<{ rows: unknown[][]; now: number }>(
   'task.progress',
   (d, p) => sql`
-  update task set progress = coalesce(r.progress, task.progress), checkpoint = coalesce(r.checkpoint, task.checkpoint),
+  update task set progress = coalesce(r.progress, task.progress),
     outputs = ${d.merge('task.outputs', 'r.outputs')}, last_event_at = ${p.now}
-  from ${d.rows(p.rows.param, { id: 'int', run: 'int', progress: 'json', checkpoint: 'json', outputs: 'json' })} as r
+  from ${d.rows(p.rows.param, { id: 'int', run: 'int', progress: 'json', outputs: 'json' })} as r
   where task.id = r.id and ${d.guard('task.run_id')} = r.run`,
+);
+
+/** The last figure of a run that has ended in this very transaction. */
+export const keepProgress = hot<{ rows: unknown[][] }>(
+  'task.keep_progress',
+  (d, p) => sql`
+  update task set progress = r.progress from ${d.rows(p.rows.param, { id: 'int', progress: 'json' })} as r where task.id = r.id`,
 );
 
 export interface TaskHead {
@@ -178,6 +193,8 @@ export interface TaskHead {
   cancel_requested_at: number | null;
   created_at: number;
   started_at: number | null;
+  graph: number;
+  reason: string | null;
   agent_id: string | null;
 }
 
@@ -186,7 +203,7 @@ export const taskHeads = hot<{ rows: unknown[][] }, TaskHead>(
   (d, p) => sql`
   select task.id, task.status, task.run_id, task.template, task.label, task.flow_id, task.session_key, task.notify_policy,
     task.generation, task.attempt, task.max_attempts, task.retry, task.stream_id, task.priority, task.run_at, task.cancel_requested_at, task.created_at,
-    task.started_at, run.agent_id
+    task.started_at, task.graph, task.reason, run.agent_id
   from ${d.rows(p.rows.param, { id: 'int' })} as r cross join task on task.id = r.id left join run on run.id = task.run_id`,
 );
 

@@ -2,6 +2,8 @@ import type { IdCodec } from '../ids.ts';
 import type { EventTable, RunTable, TaskTable } from '../store/tables.ts';
 import type { Reader } from '../store/tx.ts';
 import { type StreamRow, streamsById } from './line-queries.ts';
+import type { NeedCondition } from './needs-graph.ts';
+import { neededBy, needsOf } from './needs-queries.ts';
 import { selectEvents, selectRuns, selectTasks, selectTasksById, type TaskFilter } from './read-queries.ts';
 import type { ErrorClass } from './run-words.ts';
 import { type DeliveryStatus, type NotifyPolicy, PRIORITIES, type TaskSource, type TaskState } from './states.ts';
@@ -14,7 +16,24 @@ export async function listTasks(reader: Reader, ids: IdCodec, filter: TaskFilter
 }
 
 export async function getTask(reader: Reader, ids: IdCodec, id: number): Promise<TaskRecord | undefined> {
-  return (await withRuns(reader, ids, await selectTasksById(reader, [id])))[0];
+  const rows = await selectTasksById(reader, [id]);
+  const [task] = await withRuns(reader, ids, rows);
+  return task && rows[0]!.graph === 1 ? { ...task, ...(await linksOf(reader, ids, id)) } : task;
+}
+
+/** Whom a task of a graph needs, and who needs it. */
+async function linksOf(reader: Reader, ids: IdCodec, id: number): Promise<Pick<TaskRecord, 'needs' | 'neededBy'>> {
+  const needs = (await reader.all(needsOf, { rows: [[id]] })).sort((a, b) => a.on_task_id - b.on_task_id);
+  const dependents = await reader.all(neededBy, { id });
+  return {
+    needs: needs.map(({ on_task_id, condition, met, status }) => ({
+      taskId: ids.encode(on_task_id),
+      ...present({ status: status as TaskState | null }),
+      when: condition as NeedCondition,
+      met: met === 1,
+    })),
+    neededBy: dependents.map(({ task_id, status }) => ({ taskId: ids.encode(task_id), status: status as TaskState })),
+  };
 }
 
 async function withRuns(reader: Reader, ids: IdCodec, tasks: readonly TaskTable[]): Promise<TaskRecord[]> {
@@ -125,6 +144,7 @@ function taskRecord(task: TaskTable, stream: StreamRow, runs: readonly RunTable[
       cleanupAfter: task.cleanup_after,
       cancelRequestedAt: task.cancel_requested_at,
       progress: json(task.progress) as TaskRecord['progress'] | null,
+      checkpointVersion: task.checkpoint_version,
       question: json(task.question) as TaskRecord['question'] | null,
       summary: task.summary,
       sessionKey: task.session_key,

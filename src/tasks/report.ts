@@ -1,12 +1,14 @@
 import type { Tx, Verb } from '../store/tx.ts';
-import { ruleFor } from './classify.ts';
-import { decide, factsOf, policyOf, type RunEnd } from './decide.ts';
+import { type CheckpointText, checkpointText } from './checkpoint-words.ts';
+import { type SavedCheckpoint, saveCheckpoints } from './checkpoints.ts';
+import { type Progress, type ProgressPace, progressOf } from './progress.ts';
 import { appliedReports, insertEvents, markRunning, storeProgress } from './queries.ts';
+import { endingOf } from './report-ends.ts';
 import { type HeldRun, runsById, startRuns } from './run-queries.ts';
 import { type ErrorClass, RUN_ENDS } from './run-words.ts';
 import { endSucceeded } from './succeed.ts';
 import type { Emit, TaskEvent } from './task.ts';
-import { endHeldRuns, NO_RESULT, type RunEnding, type RunResult, refOf } from './transition.ts';
+import { endHeldRuns, refOf } from './transition.ts';
 
 /** What a run says about itself. Texts are bounded by whoever lets them in. */
 export type RunNews =
@@ -53,34 +55,42 @@ const TERMINAL: ReadonlySet<RunNews['type']> = RUN_ENDS;
 /**
  * Applies reports of runs. A report whose fence has moved on changes no state: it is answered `lease_lost` and kept as an event.
  * `started` and a terminal report of one run in one batch are one write.
+ * @param pace bounds how often progress is written; absent: it never waits
  */
-export function reportRunsVerb(emit: Emit<TaskEvent>): Verb<RunReport, ReportOutcome> {
-  return { name: 'task.report', rank: 10, run: (tx, items) => reportRuns(tx, items, emit) };
+export function reportRunsVerb(emit: Emit<TaskEvent>, pace?: ProgressPace): Verb<RunReport, ReportOutcome> {
+  return { name: 'task.report', rank: 10, run: (tx, items) => reportRuns(tx, items, emit, pace) };
 }
 
 export async function reportRuns(
   tx: Tx,
   reports: readonly RunReport[],
   emit: Emit<TaskEvent>,
+  pace?: ProgressPace,
 ): Promise<ReportOutcome[]> {
   const quick = await endSucceeded(tx, reports, emit);
   if (quick.size === reports.length) return reports.map(() => ({ result: 'accepted' }));
   const rest = reports.filter((report) => !quick.has(report));
-  const outcomes = await reportOneByOne(tx, rest, emit);
+  const outcomes = await reportOneByOne(tx, rest, emit, pace);
   let next = 0;
   return reports.map((report) => (quick.has(report) ? { result: 'accepted' } : outcomes[next++]!));
 }
 
-async function reportOneByOne(tx: Tx, reports: readonly RunReport[], emit: Emit<TaskEvent>): Promise<ReportOutcome[]> {
+async function reportOneByOne(
+  tx: Tx,
+  reports: readonly RunReport[],
+  emit: Emit<TaskEvent>,
+  pace: ProgressPace | undefined,
+): Promise<ReportOutcome[]> {
   const ids = [...new Set(reports.map((report) => report.runId))];
   const runs = new Map((await tx.all(runsById, { rows: ids.map((id) => [id]) })).map((run) => [run.run_id, run]));
-  const verdicts = reports.map((report) => judge(report, runs.get(report.runId)));
-  const fresh = await storeReports(tx, reports, verdicts, runs);
+  const texts = checkpointTexts(reports);
+  const verdicts = verdictsOn(tx, reports, { runs, texts, pace });
+  const fresh = await storeReports(tx, reports, verdicts, { runs, texts });
   const folded = new Map<number, Folded>();
   const repeats = new Set<RunReport>();
   for (const [index, report] of reports.entries()) {
     if (!fresh.delete(key(report))) repeats.add(report);
-    else if (verdicts[index] === null) fold(folded, runs.get(report.runId)!, report.news);
+    else if (verdicts[index] === null) fold(folded, runs.get(report.runId)!, report, texts);
   }
   await apply(tx, folded, emit);
   const known = await knownReports(
@@ -92,6 +102,41 @@ async function reportOneByOne(tx: Tx, reports: readonly RunReport[], emit: Emit<
     const repeated = known.has(key(report)) || (verdicts[index] === null && repeats.has(report));
     return repeated ? { result: 'duplicate' } : (verdicts[index] ?? { result: 'accepted' });
   });
+}
+
+/** What each checkpoint of the batch is stored as, or what is wrong with it. */
+type Texts = ReadonlyMap<RunReport, CheckpointText | string>;
+
+function checkpointTexts(reports: readonly RunReport[]): Texts {
+  const texts = new Map<RunReport, CheckpointText | string>();
+  for (const report of reports)
+    if (report.news.type === 'checkpoint') texts.set(report, checkpointText(report.news.data));
+  return texts;
+}
+
+interface Known {
+  runs: ReadonlyMap<number, HeldRun>;
+  texts: Texts;
+}
+
+/** Null where a report is to be applied, else its answer. */
+function verdictsOn(
+  tx: Tx,
+  reports: readonly RunReport[],
+  { runs, texts, pace }: Known & { pace: ProgressPace | undefined },
+): (ReportOutcome | null)[] {
+  const verdicts = reports.map((report): ReportOutcome | null => {
+    const text = texts.get(report);
+    const refusal = typeof text === 'string' ? { result: 'rejected' as const, reason: `the checkpoint ${text}` } : null;
+    return judge(report, runs.get(report.runId)) ?? refusal;
+  });
+  if (!pace) return verdicts;
+  const paced = pace.sift(
+    tx,
+    reports.filter((_, index) => verdicts[index] === null),
+    runs,
+  );
+  return paced.size === 0 ? verdicts : verdicts.map((verdict, index) => paced.get(reports[index]!) ?? verdict);
 }
 
 const key = (report: { runId: number; seq: number }) => `${report.runId}/${report.seq}`;
@@ -128,25 +173,26 @@ export function judge(
 async function storeReports(
   tx: Tx,
   reports: readonly RunReport[],
-  verdicts: (ReportOutcome | null)[],
-  runs: Map<number, HeldRun>,
+  verdicts: readonly (ReportOutcome | null)[],
+  { runs, texts }: Known,
 ): Promise<Set<string>> {
   const rows: unknown[][] = [];
   const fresh = new Set<string>();
   for (const [index, report] of reports.entries()) {
     const verdict = verdicts[index];
-    if (verdict?.result === 'rejected' || isOnRecord(report, runs)) continue;
+    if ((verdict && verdict.result !== 'lease_lost') || isOnRecord(report, runs)) continue;
     if (TOLD_BY_RUN.has(report.news.type) && !verdict) fresh.add(key(report));
-    else rows.push(eventRow(report, runs.get(report.runId)!.task_id, verdict ? 'late_' : '', tx.now));
+    else {
+      const { task_id } = runs.get(report.runId)!;
+      rows.push([task_id, report.runId, report.seq, typeOf(report, verdict), tx.now, eventData(report, texts)]);
+    }
   }
   if (rows.length === 0) return fresh;
   for (const row of await tx.all(insertEvents, { rows })) fresh.add(key({ runId: row.run_id, seq: row.seq }));
   return fresh;
 }
 
-function eventRow({ runId, seq, news }: RunReport, taskId: number, prefix: string, now: number): unknown[] {
-  return [taskId, runId, seq, `${prefix}${news.type}`, now, eventData(news)];
-}
+const typeOf = ({ news }: RunReport, verdict: unknown) => (verdict ? `late_${news.type}` : news.type);
 
 /** The row of the run tells these; only where they came too late are they kept as an event. */
 const TOLD_BY_RUN = new Set<RunNews['type']>(['started', 'succeeded']);
@@ -159,9 +205,12 @@ function isOnRecord({ runId, news }: RunReport, runs: ReadonlyMap<number, HeldRu
 }
 
 /** Long results live on the task; the event keeps what tells the story. */
-function eventData({ type, ...data }: RunNews): unknown {
-  // What these bring is kept on the task.
-  if (type === 'succeeded' || type === 'checkpoint') return null;
+function eventData(report: RunReport, texts: Texts): unknown {
+  const { type, ...data } = report.news;
+  // What these bring is kept elsewhere.
+  if (type === 'succeeded') return null;
+  const text = texts.get(report);
+  if (text !== undefined) return typeof text === 'string' ? null : { bytes: text.bytes };
   return Object.keys(data).length === 0 ? null : data;
 }
 
@@ -169,13 +218,14 @@ function eventData({ type, ...data }: RunNews): unknown {
 interface Folded {
   run: HeldRun;
   started: boolean;
-  progress: { percent: number | null; message: string | null } | null;
-  checkpoint: unknown;
+  progress: Progress | null;
+  checkpoint: SavedCheckpoint | null;
   outputs: Record<string, string> | null;
   end: RunNews | null;
 }
 
-function fold(into: Map<number, Folded>, run: HeldRun, news: RunNews): void {
+function fold(into: Map<number, Folded>, run: HeldRun, report: RunReport, texts: Texts): void {
+  const { news, seq } = report;
   const entry: Folded = into.get(run.run_id) ?? {
     run,
     started: false,
@@ -186,27 +236,36 @@ function fold(into: Map<number, Folded>, run: HeldRun, news: RunNews): void {
   };
   into.set(run.run_id, entry);
   if (news.type === 'started') entry.started = true;
-  else if (news.type === 'progress') entry.progress = { percent: news.percent ?? null, message: news.message ?? null };
-  else if (news.type === 'checkpoint') entry.checkpoint = news.data ?? null;
-  else if (news.type === 'output') entry.outputs = { ...entry.outputs, [news.key]: news.value };
+  else if (news.type === 'progress') entry.progress = progressOf(news);
+  else if (news.type === 'checkpoint') {
+    if (entry.checkpoint === null || entry.checkpoint.seq < seq)
+      entry.checkpoint = { seq, ...(texts.get(report) as CheckpointText) };
+  } else if (news.type === 'output') entry.outputs = { ...entry.outputs, [news.key]: news.value };
   else if (TERMINAL.has(news.type)) entry.end ??= news;
 }
 
 async function apply(tx: Tx, folded: Map<number, Folded>, emit: Emit<TaskEvent>): Promise<void> {
   const all = [...folded.values()];
-  const news = all.filter(
-    (entry) => entry.progress !== null || entry.checkpoint !== null || (entry.outputs !== null && entry.end === null),
-  );
+  const news = all.filter((entry) => entry.progress !== null || (entry.outputs !== null && entry.end === null));
   if (news.length > 0) await applyProgress(tx, news, emit);
+  // After a success nothing goes on from it.
+  const saved = all.filter((entry) => entry.checkpoint !== null && entry.end?.type !== 'succeeded');
+  if (saved.length > 0) await saveCheckpoints(tx, saved.map(checkpointOf));
   const started = all.filter((entry) => entry.started && entry.end === null && entry.run.status === 'leased');
   if (started.length > 0) await applyStarts(tx, started, emit);
   const ended = all.filter((entry) => entry.end !== null);
   await endHeldRuns(
     tx,
-    ended.map((entry) => endingOf(entry, tx.now)),
+    ended.map(({ end, ...entry }) => endingOf({ ...entry, end: end! }, tx.now)),
     emit,
   );
 }
+
+const checkpointOf = ({ run, checkpoint }: Folded) => ({
+  taskId: run.task_id,
+  runId: run.run_id,
+  saved: checkpoint!,
+});
 
 async function applyStarts(tx: Tx, started: readonly Folded[], emit: Emit<TaskEvent>): Promise<void> {
   await tx.all(markRunning, { rows: started.map(({ run }) => [run.task_id, run.run_id]), now: tx.now });
@@ -218,74 +277,11 @@ async function applyStarts(tx: Tx, started: readonly Folded[], emit: Emit<TaskEv
 }
 
 async function applyProgress(tx: Tx, news: readonly Folded[], emit: Emit<TaskEvent>): Promise<void> {
-  const rows = news.map(({ run, progress, checkpoint, outputs }) => [
-    run.task_id,
-    run.run_id,
-    progress,
-    checkpoint,
-    outputs,
-  ]);
+  const rows = news.map(({ run, progress, outputs }) => [run.task_id, run.run_id, progress, outputs]);
   await tx.run(storeProgress, { rows, now: tx.now });
   const told = news.filter((entry) => entry.progress !== null);
   emit(
     tx,
     told.map(({ run, progress }) => ({ type: 'task.progress', ...progress!, ...refOf(run) })),
   );
-}
-
-function endingOf({ run, started, outputs, end }: Folded, now: number): RunEnding {
-  const { runEnd, result } = describe(classified(end!, run), outputs);
-  // A program whose end is reported has run, also where its `started` report was lost.
-  const ran = started || run.status === 'running' || (end!.type !== 'released' && end!.type !== 'cancelled');
-  const attempt = run.status === 'leased' && ran ? run.attempt + 1 : run.attempt;
-  return { run, decision: decide(runEnd, factsOf(run, attempt, ran, now)), result, started: ran };
-}
-
-function classified(end: RunNews, run: HeldRun): RunNews {
-  if (end.type !== 'failed' || (end.httpStatus === undefined && end.errorType === undefined)) return end;
-  return { ...end, errorClass: ruleFor(end, policyOf(run)?.on ?? {}) ?? end.errorClass };
-}
-
-function describe(end: RunNews, outputs: Record<string, string> | null): { runEnd: RunEnd; result: RunResult } {
-  const result: RunResult = { ...NO_RESULT, outputs };
-  switch (end.type) {
-    case 'succeeded':
-      return {
-        runEnd: { outcome: 'succeeded' },
-        result: {
-          ...result,
-          summary: end.summary,
-          outputs: end.outputs || outputs ? { ...outputs, ...end.outputs } : null,
-          exitCode: end.exitCode ?? null,
-        },
-      };
-    case 'failed':
-      return {
-        runEnd: { outcome: 'failed', errorClass: end.errorClass, retryAfterMs: end.retryAfterMs ?? null },
-        result: {
-          ...result,
-          summary: end.summary ?? null,
-          error: end.error,
-          errorClass: end.errorClass,
-          exitCode: end.exitCode ?? null,
-          signal: end.signal ?? null,
-        },
-      };
-    case 'needs_input':
-      return {
-        runEnd: { outcome: 'needs_input' },
-        result: { ...result, question: { prompt: end.prompt, options: end.options ?? [] } },
-      };
-    case 'blocked':
-      return { runEnd: { outcome: 'blocked' }, result: { ...result, summary: end.summary } };
-    case 'timed_out':
-      return {
-        runEnd: { outcome: 'timed_out' },
-        result: { ...result, summary: end.summary ?? null, error: 'the time limit of the run was reached' },
-      };
-    case 'cancelled':
-      return { runEnd: { outcome: 'cancelled' }, result: { ...result, summary: end.summary ?? null } };
-    default:
-      return { runEnd: { outcome: 'released' }, result };
-  }
 }

@@ -20,10 +20,10 @@ export const clearSetbacks = hot<{ rows: unknown[][] }>(
   from ${d.rows(p.rows.param, { id: 'int' })} as r where task.id = r.id`,
 );
 
-/** What was done with other arguments is no place to go on from. The idempotency key stays: it names the request, not its repair. */
+/** The idempotency key stays: it names the request, not its repair. */
 export const replaceArgs = hot<{ rows: unknown[][] }>(
   'retry.args',
   (d, p) => sql`
-  update task set args = r.args, checkpoint = null, progress = null
+  update task set args = r.args, progress = null
   from ${d.rows(p.rows.param, { id: 'int', args: 'json' })} as r where task.id = r.id`,
 );

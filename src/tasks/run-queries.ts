@@ -53,12 +53,15 @@ export interface HeldRun {
   postponed: number;
   postponed_ms: number;
   unstarted_losses: number;
+  checkpoint_version: number | null;
+  graph: number;
 }
 
 const heldColumns = sql`run.id as run_id, run.task_id, run.agent_id, run.instance_id, run.lease_token, run.started_at as run_started_at,
     run.ended_at as run_ended_at, run.outcome as run_outcome, task.run_id as current_run, task.status, task.template, task.label, task.flow_id, task.session_key,
     task.notify_policy, task.generation, task.attempt, task.max_attempts, task.retry, task.cancel_requested_at, task.created_at,
-    task.started_at, task.stream_id, task.priority, task.run_at, task.expires_at, task.on_lost, task.postponed, task.postponed_ms, task.unstarted_losses`;
+    task.started_at, task.stream_id, task.priority, task.run_at, task.expires_at, task.on_lost, task.postponed, task.postponed_ms, task.unstarted_losses,
+    task.checkpoint_version, task.graph`;
 
 export const runsById = hot<{ rows: unknown[][] }, HeldRun>(
   'run.by_id',
@@ -142,7 +145,7 @@ export const grantsOf = hot<
   'run.grants',
   (d, p) => sql`
   select task.id, task.template, task.runtime, task.args, task.idempotency, task.generation, task.attempt, task.timeout_ms,
-    task.checkpoint, run.id as run_id, run.lease_token, run.attempt as run_attempt
+    task.checkpoint_version, run.id as run_id, run.lease_token, run.attempt as run_attempt
   from run cross join task on task.id = run.task_id
   where run.lease_until is not null and run.agent_id = ${p.agent} and run.instance_id = ${p.instance} and task.status = 'leased'
   order by ${d.guard('run.id')}`,

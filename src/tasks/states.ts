@@ -46,7 +46,7 @@ export const TASK_VERBS = {
   cancel: { from: ['waiting', 'queued', 'paused'], to: ['cancelled'] },
   pause: { from: ['queued'], to: ['paused'] },
   resume: { from: ['paused'], to: ['queued'] },
-  retry: { from: ['failed', 'timed_out', 'cancelled', 'lost'], to: ['queued'] },
+  retry: { from: ['failed', 'timed_out', 'cancelled', 'lost'], to: ['queued', 'waiting'] },
 } as const satisfies Record<string, { from: readonly TaskState[]; to: readonly TaskState[] }>;
 export type TaskVerb = keyof typeof TASK_VERBS;
 

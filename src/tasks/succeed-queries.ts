@@ -16,6 +16,8 @@ export interface LiveRun {
   attempt: number;
   created_at: number;
   cancel_requested_at: number | null;
+  checkpoint_version: number | null;
+  graph: number;
 }
 
 /**
@@ -26,7 +28,7 @@ export const liveRuns = hot<{ rows: unknown[][] }, LiveRun>(
   'run.live',
   (d, p) => sql`
   select run.id as run_id, task.id, task.status, task.template, task.label, task.flow_id, task.session_key, task.notify_policy,
-    task.generation, task.attempt, task.created_at, task.cancel_requested_at
+    task.generation, task.attempt, task.created_at, task.cancel_requested_at, task.checkpoint_version, task.graph
   from ${d.rows(p.rows.param, { id: 'int', agent: 'text', token: 'text' })} as r
   cross join run on run.id = r.id and ${d.guard('run.agent_id')} = r.agent and run.lease_token = r.token and run.ended_at is null
   cross join task on task.id = run.task_id and ${d.guard('task.run_id')} = run.id`,

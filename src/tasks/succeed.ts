@@ -1,4 +1,5 @@
 import type { Tx } from '../store/tx.ts';
+import { forgetCheckpoints } from './checkpoints.ts';
 import type { RunNews, RunReport } from './report.ts';
 import { type LiveRun, liveRuns, succeedRuns, succeedTasks } from './succeed-queries.ts';
 import type { Emit, TaskEvent } from './task.ts';
@@ -55,6 +56,8 @@ async function finish(
     throw new Error(
       `${live.length} runs succeeded, but ${ended} of them and ${finished} of their tasks could be ended`,
     );
+  const saved = live.filter((run) => run.checkpoint_version !== null).map(({ id }) => id);
+  if (saved.length > 0) await forgetCheckpoints(tx, saved);
   emit(
     tx,
     live.flatMap((run, index) => successEvents(run, news[index]!.summary, tx.now)),

@@ -1,7 +1,10 @@
 import type { Tx } from '../store/tx.ts';
 import { headsOf, settle } from './cancel.ts';
+import type { TaskLine } from './claim.ts';
 import { decide, factsOf, type RunEnd } from './decide.ts';
-import { expiredTasks, insertEvents } from './queries.ts';
+import { holdCause } from './explain-holds.ts';
+import { dropSlots, streamsById } from './line-queries.ts';
+import { expiredTasks, insertEvents, type TaskHead } from './queries.ts';
 import {
   graceLeases,
   type HeldRun,
@@ -28,12 +31,14 @@ export interface SweepOptions {
   cancelGraceMs: number;
   /** Since when, epoch milliseconds, agents could speak without interruption: the grace does not run while they could not. */
   agentsSpeakSince: number;
+  /** Tells what held back a task whose time to live is over. */
+  line?: Pick<TaskLine, 'holdsOf'> | undefined;
 }
 
 /** What time alone decides: expired leases, runs past their deadline, cancels past the grace, tasks past their time to live. */
 export async function sweep(
   tx: Tx,
-  { cancelGraceMs, agentsSpeakSince }: SweepOptions,
+  { cancelGraceMs, agentsSpeakSince, line }: SweepOptions,
   emit: Emit<TaskEvent>,
 ): Promise<SweepCounts> {
   const lost = await endAsLost(tx, await tx.all(overdueRuns, { now: tx.now, limit: BATCH }), emit);
@@ -42,13 +47,37 @@ export async function sweep(
   const late = patient ? [] : await tx.all(runsToCancel, { before: tx.now - cancelGraceMs, limit: BATCH });
   const cancelled = await endRuns(tx, late, 'cancelled', emit);
   const old = await tx.all(expiredTasks, { now: tx.now, limit: BATCH });
-  const heads = [...(await headsOf(tx, old)).values()];
-  for (const [error, expired] of [
-    ['nobody took it before its time to live was over', heads.filter(({ attempt }) => attempt === 0)],
-    ['it was not done before its time to live was over', heads.filter(({ attempt }) => attempt > 0)],
-  ] as const)
+  const heads = old.length === 0 ? [] : [...(await headsOf(tx, old)).values()];
+  for (const [error, expired] of await expiries(tx, heads, line))
     await settle(tx, expired, { to: 'failed', reason: 'expired', error }, emit);
+  await tx.run(dropSlots, { limit: BATCH });
   return { lost, timedOut, cancelled, expired: heads.length };
+}
+
+/** By what is to be said of them. */
+async function expiries(
+  tx: Tx,
+  heads: readonly TaskHead[],
+  line: SweepOptions['line'],
+): Promise<Map<string, TaskHead[]>> {
+  const held = await heldBack(tx, heads, line);
+  const groups = new Map<string, TaskHead[]>();
+  for (const head of heads) {
+    const plain = head.attempt === 0 ? 'nobody took it' : 'it was not done';
+    const hold = head.status === 'queued' ? held.get(head.stream_id) : undefined;
+    const error = `${plain} before its time to live was over${hold === undefined ? '' : `: ${hold}`}`;
+    groups.set(error, [...(groups.get(error) ?? []), head]);
+  }
+  return groups;
+}
+
+/** By stream: the first of what holds it back. */
+async function heldBack(tx: Tx, heads: readonly TaskHead[], line: SweepOptions['line']): Promise<Map<number, string>> {
+  if (!line || heads.length === 0) return new Map();
+  const rows = [...new Set(heads.map(({ stream_id }) => stream_id))].map((id) => [id]);
+  const holds = await line.holdsOf(tx, await tx.all(streamsById, { rows }));
+  const first = [...holds].flatMap(([{ id }, [hold]]) => (hold ? [[id, hold] as const] : []));
+  return new Map(first.map(([id, hold]) => [id, holdCause(hold, tx.now).cause.text.en]));
 }
 
 /** A newer instance of the agent is there: what its predecessors held is re-queued at once. */

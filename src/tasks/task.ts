@@ -1,5 +1,6 @@
 import type { BackoffPolicy } from '../backoff.ts';
 import type { RetryRules } from './classify.ts';
+import type { NeedCondition } from './needs-graph.ts';
 import type { ArgValue, ErrorClass, OnLost } from './run-words.ts';
 import type { DeliveryStatus, FinalState, NotifyPolicy, Priority, TaskSource, TaskState } from './states.ts';
 
@@ -45,6 +46,8 @@ export interface NewTask {
   retry: RetryPolicy | null;
   /** What a lost lease may do; absent: retry. */
   onLost?: OnLost;
+  /** It needs, or may be needed by, other tasks of its flow; `waits`: some of its needs are not met yet. Absent: neither. */
+  graph?: { readonly waits: boolean };
 }
 
 export type CreateAnswer =
@@ -69,6 +72,16 @@ export interface TaskRef {
   sessionKey: string | null;
   notifyPolicy: NotifyPolicy;
   generation: number;
+  /** There only, and true, where it may need or be needed by others of its flow. */
+  graph?: true;
+}
+
+/** Another task, as it ended. */
+export interface EndedTask {
+  id: number;
+  template: string;
+  label: string | null;
+  state: FinalState;
 }
 
 export interface TaskEnd {
@@ -81,6 +94,8 @@ export interface TaskEnd {
   tookMs: number;
   /** A cancel came too late. */
   finishedBeforeCancel: boolean;
+  /** With reason `dependency_failed`: whose success it needed. */
+  because?: EndedTask;
 }
 
 export type Emit<E> = (tx: import('../store/tx.ts').Tx, events: readonly E[]) => void;
@@ -113,13 +128,26 @@ export interface TaskRecord {
   cleanupAfter?: number;
   cancelRequestedAt?: number;
   progress?: { percent: number | null; message: string | null };
+  /** How often it has saved a checkpoint that its next attempt goes on from; absent: there is none. */
+  checkpointVersion?: number;
   question?: { prompt: string; options: string[] };
   summary?: string;
   sessionKey?: string;
   flowId?: string;
   notifyPolicy: NotifyPolicy;
   deliveryStatus: DeliveryStatus;
+  /** Of a task of a graph, where it is read alone: whom it needs, and who needs it. */
+  needs?: NeedRecord[];
+  neededBy?: { taskId: string; status: TaskState }[];
   runs: RunRecord[];
+}
+
+export interface NeedRecord {
+  taskId: string;
+  /** Absent: that task is gone. */
+  status?: TaskState;
+  when: NeedCondition;
+  met: boolean;
 }
 
 export interface RunRecord {

@@ -1,4 +1,5 @@
 import type { Tx } from '../store/tx.ts';
+import { forgetCheckpoints } from './checkpoints.ts';
 import type { Decision } from './decide.ts';
 import { applyTransitions } from './queries.ts';
 import { addSetbacks } from './retry-queries.ts';
@@ -55,6 +56,12 @@ export async function endHeldRuns(tx: Tx, endings: readonly RunEnding[], emit: E
   await tx.run(endRuns, { rows: effective.map((ending) => runRow(ending, tx.now)), now: tx.now });
   const setbacks = effective.flatMap(setbackRow);
   if (setbacks.length > 0) await tx.run(addSetbacks, { rows: setbacks });
+  const done = effective.filter(({ run, decision }) => decision.to === 'succeeded' && run.checkpoint_version !== null);
+  if (done.length > 0)
+    await forgetCheckpoints(
+      tx,
+      done.map(({ run }) => run.task_id),
+    );
   emit(
     tx,
     effective.flatMap((ending) => eventsOf(ending, tx.now)),
@@ -168,8 +175,9 @@ export function refOf(row: {
   session_key: string | null;
   notify_policy: string;
   generation: number;
+  graph: number;
 }): TaskRef {
-  return {
+  const ref: TaskRef = {
     id: row.task_id,
     template: row.template,
     label: row.label,
@@ -178,4 +186,6 @@ export function refOf(row: {
     notifyPolicy: row.notify_policy as NotifyPolicy,
     generation: row.generation,
   };
+  if (row.graph === 1) ref.graph = true;
+  return ref;
 }

@@ -16,6 +16,8 @@ export interface Figures {
   readonly oldest: { readonly task: number | null; readonly outbox: number | null; readonly inbox: number | null };
   /** Of the breakers of loaded templates, by name: 0 closed, 1 half-open, 2 open. */
   readonly breakers: ReadonlyMap<string, number>;
+  /** Since when a task of the lane has been due that nobody took, epoch milliseconds; null where none waits. Named lanes only. */
+  readonly lanes: ReadonlyMap<string, number | null>;
   readonly agents: { readonly online: number; readonly offline: number };
   /** Agents that wait for work. */
   readonly parkedPulls: number;
@@ -51,6 +53,7 @@ export function createMetrics(version: string, labels: MetricLabels): Metrics {
     peerSeries(registry),
     storeSeries(registry),
     breakerSeries(registry),
+    laneSeries(registry),
   ];
   return {
     contentType: registry.contentType,
@@ -143,6 +146,19 @@ function breakerSeries(registry: Registry): Series {
     // A breaker that no template names any more has no series.
     state.reset();
     for (const [name, value] of breakers) state.set({ name }, value);
+  };
+}
+
+function laneSeries(registry: Registry): Series {
+  const waiting = gauge(
+    registry,
+    'errand_lane_waiting_seconds',
+    'For how long the oldest due task of a lane has been waiting: built-in lanes, and those of loaded templates.',
+    ['lane'],
+  );
+  return ({ lanes, now }) => {
+    waiting.reset();
+    for (const [lane, since] of lanes) waiting.set({ lane }, seconds(since, now));
   };
 }
 

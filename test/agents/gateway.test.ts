@@ -465,11 +465,10 @@ describe('what agents send', () => {
     const [task] = (await agent.pull()).tasks;
     await agent.report(
       { ...run(task!), type: 'checkpoint', data: { 'k\u0000': ['\ud800x', { deep: 'a\u0000b' }] } },
-      { ...run(task!), type: 'succeeded', summary: 'half \ud83d of a face\u0000' },
+      { ...run(task!), type: 'blocked', summary: 'half \ud83d of a face\u0000' },
     );
-    const stored = await core.task(id);
-    expect(stored.summary).toBe('half \ufffd of a face');
-    expect(JSON.parse(stored.checkpoint!)).toEqual({ k: ['\ufffdx', { deep: 'ab' }] });
+    expect((await core.task(id)).summary).toBe('half \ufffd of a face');
+    expect(JSON.parse((await core.checkpoint(id))!.data)).toEqual({ k: ['\ufffdx', { deep: 'ab' }] });
   });
 
   it('results are in the order of the reports, whatever is wrong with some', async () => {

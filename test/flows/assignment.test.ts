@@ -33,7 +33,7 @@ const grant = (more: Partial<Grant['task']> = {}): Grant => ({
     generation: 1,
     attempt: 0,
     timeout_ms: 1_000,
-    checkpoint: null,
+    checkpoint_version: null,
     ...more,
   },
 });
@@ -55,11 +55,6 @@ it('the key for outside effects is the task’s own, or the task itself, and the
   expect(key({ idempotency: '["report","agent:main","302:today"]' })).toBe('302:today');
   expect(key({})).toBe(`task:${ids.encode(4)}`);
   expect(key({ attempt: 2, generation: 3 })).toBe(key({}));
-});
-
-it('a checkpoint is handed on as it was saved; without one there is none', () => {
-  expect(assignmentOf(templates, ids, grant({ checkpoint: '{"page":7}' }))).toMatchObject({ checkpoint: { page: 7 } });
-  expect('checkpoint' in assignmentOf(templates, ids, grant())!).toBe(false);
 });
 
 it('a template that is gone has no assignment; one that refuses a stored value says which', () => {

@@ -106,10 +106,12 @@ test('every operation says what it does and what it answers; bodies have fields'
     expect(Object.keys(operation.responses).length).toBeGreaterThan(0);
     const schema = operation.requestBody?.content['application/json']?.schema;
     if (schema)
-      expect({ name, fields: Object.keys(schema.properties ?? schema.items ?? {}).length > 0 }).toEqual({
-        name,
-        fields: true,
-      });
+      expect({ name, fields: Object.keys(schema.properties ?? schema.items ?? schema.anyOf ?? {}).length > 0 }).toEqual(
+        {
+          name,
+          fields: true,
+        },
+      );
   }
 });
 

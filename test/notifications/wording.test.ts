@@ -5,12 +5,12 @@ import {
   progressText,
   SUMMARY_LIMIT,
   type Subject,
-  sentenceOf,
   stateText,
   titleFor,
 } from '../../src/notifications/wording.ts';
 import { FINAL_STATES } from '../../src/tasks/states.ts';
 import type { TaskEnd } from '../../src/tasks/task.ts';
+import { sentenceOf } from '../../src/text.ts';
 
 const en: Subject = { lang: 'en', title: 'Hello', id: 'k7q2' };
 const zh: Subject = { lang: 'zh', title: '问候', id: 'k7q2' };

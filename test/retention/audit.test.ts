@@ -23,7 +23,7 @@ afterEach(() => core.close());
 
 const outbox = createOutbox({ instant: new Set(), emit: () => undefined });
 
-function auditOf({ store, clock, emit, registry, dispatch }: Core, sweeper = core.sweeper()): TaskAudit {
+function auditOf({ store, clock, emit, registry, dispatch, line }: Core, sweeper = core.sweeper()): TaskAudit {
   return new TaskAudit({
     store,
     clock,
@@ -31,6 +31,7 @@ function auditOf({ store, clock, emit, registry, dispatch }: Core, sweeper = cor
     emit,
     registry,
     dispatch,
+    line,
     outbox,
     channels: new Set(['telegram/default']),
     safeRepeat: new Map(),
@@ -133,6 +134,32 @@ describe('stale_queued', () => {
     if (why !== 'offline') await agent.beat([]);
     expect(await codes()).toEqual([]);
   });
+
+  it.each([
+    ['a pause', 'template', 't', null, 1],
+    ['a pause of the gateway', 'gateway', '*', null, 1],
+    ['a limit of 0', 'pool', 'default', 0, null],
+    ['a full lane', 'lane', 'main', 1, null],
+  ] as const)(
+    'is no finding of a task that is held back by %s; one that is not held back is found all the same',
+    async (_why, kind, name, concurrency, pausedAt) => {
+      await core.agent().register();
+      await core.create();
+      await core.claimAll('a1', { leaseMs: 1e9 });
+      await change(
+        sql`insert into gate (kind, name, concurrency, paused_at) values (${kind}, ${name}, ${concurrency}, ${pausedAt})`,
+      );
+      for (let n = 0; n < 3; n += 1) await core.create();
+      core.pass(10 * MINUTE);
+      await core.agent().beat([]);
+      expect(await codes()).toEqual([]);
+      if (kind === 'gateway') return;
+      const free = await core.create({ template: 'u', agent: 'a1', lane: 'own' });
+      core.pass(10 * MINUTE);
+      await core.agent().beat([]);
+      expect((await audit.find()).findings.map(({ code, id }) => [code, id])).toEqual([['stale_queued', free]]);
+    },
+  );
 
   it('goes from queue to queue, and finds the oldest of each priority', async () => {
     await core.agent('a1', { pools: ['default', 'p1', 'p2'] }).register();

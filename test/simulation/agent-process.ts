@@ -25,6 +25,8 @@ export interface AgentSurroundings {
   random(): Random;
   monotonic(): number;
   note(text: string): void;
+  /** The run's number, as the rows have it. */
+  nameOf(runId: string): string;
   /** @throws Unreachable */
   request<T>(machine: AgentMachine, call: (gateway: GatewayProcess) => Promise<T>): Promise<T>;
   /** The gateway has answered for the end of a run. */
@@ -61,6 +63,8 @@ export class AgentProcess {
   readonly #gone = new AbortController();
   /** Requests on their way, by kind: one of each at a time. */
   readonly #busy = new Set<'register' | 'pull' | 'beat' | 'send'>();
+  /** Reports of the last try that was not answered: the next one takes them all along. */
+  #tried = 0;
   /** Offered again although an earlier life had taken them. */
   readonly #refused = new Set<string>();
 
@@ -150,15 +154,17 @@ export class AgentProcess {
   /** Sends what waits, in order; `next` also asks for tasks. */
   async send(max: number, next: boolean): Promise<void> {
     if (!this.registered || this.backlog.length === 0) return;
-    const batch = this.backlog.slice(0, max);
+    const batch = this.backlog.slice(0, Math.max(max, this.#tried));
     const wanted = next ? this.free : 0;
     const body = { ...this.#caller, reports: batch, ...(wanted > 0 ? { next: wanted } : {}) };
     await this.#exchange('send', async (ask) => {
+      this.#tried = batch.length;
       // The slots are asked for: no pull may ask for them too.
       if (wanted > 0) this.#busy.add('pull');
       try {
         const answer = await ask(({ gateway }) => gateway.report(this.machine.identity, body));
         if (this.dead) return;
+        this.#tried = 0;
         const sent = new Set(batch);
         this.backlog = this.backlog.filter((report) => !sent.has(report));
         if (answer.tasks) this.#accept(answer.tasks);
@@ -179,14 +185,16 @@ export class AgentProcess {
       run.state = 'running';
       run.startedAt = this.#around.monotonic();
       this.#say(run, { type: 'started' });
-      return `${runId} starts`;
+      return `starts ${this.#around.nameOf(runId)}`;
     }
     const isLate = this.#around.monotonic() - run.startedAt >= timeoutMs;
     let body: Body = wellBehaved ? success(run) : random.weighted(WORK).body(run, random);
+    const isSick = SICK.has(run.assignment.template) && !wellBehaved && random.chance(0.5);
+    if (isSick) body = failure('transient')(run, random);
     if (run.cancelled && random.chance(0.8)) body = { type: 'cancelled' };
     else if (isLate && random.chance(0.8)) body = { type: 'timed_out' };
     this.#say(run, body);
-    return `${runId} says ${body.type}`;
+    return `in ${this.#around.nameOf(runId)} says ${body.type}`;
   }
 
   /** A graceful end: what runs is handed back. */
@@ -253,7 +261,8 @@ export class AgentProcess {
   #settle(reports: readonly Report[], results: readonly ReportResult[]): void {
     for (const [index, report] of reports.entries()) {
       const { result } = results[index]!;
-      if (result !== 'accepted') this.#around.note(`${report.runId}:${report.seq} ${report.type} ${result}`);
+      if (result !== 'accepted')
+        this.#around.note(`${this.#around.nameOf(report.runId)} ${report.type} ${report.seq}: ${result}`);
       if (result === 'rejected') throw new Error(`${keyOf(report)} was rejected: ${results[index]!.reason}`);
       this.machine.disk.spool.delete(keyOf(report));
       const isEnd = TERMINAL_REPORTS.has(report.type);
@@ -279,6 +288,9 @@ const failure =
     ...(random.chance(0.5) ? { retryAfterMs: random.between(0, 20_000) } : {}),
   });
 
+/** Templates whose site fails often, so that its breaker has something to do. */
+const SICK: ReadonlySet<string> = new Set(['guarded', 'impatient']);
+
 /** What a program may do next. A new kind of report is one line. */
 const WORK: readonly { weight: number; body(run: AgentRun, random: Random): Body }[] = [
   { weight: 4, body: (run, random) => ({ type: 'progress', percent: random.between(0, 100), message: mark(run) }) },
@@ -286,7 +298,7 @@ const WORK: readonly { weight: number; body(run: AgentRun, random: Random): Body
   { weight: 1, body: (run) => ({ type: 'output', key: 'by', value: mark(run) }) },
   { weight: 1, body: (run) => ({ type: 'log', stream: 'stdout', text: mark(run), offset: 0 }) },
   { weight: 5, body: success },
-  { weight: 3, body: failure('transient') },
+  { weight: 4, body: failure('transient') },
   { weight: 1, body: failure('rate_limited') },
   { weight: 1, body: failure('permanent') },
   { weight: 0.7, body: (run) => ({ type: 'blocked', summary: mark(run) }) },

@@ -13,7 +13,7 @@ export async function endInPeace(world: World, check: () => void): Promise<strin
     const left = unfinished(world);
     if (left === undefined) return leftovers(world);
     await world.pass(1_500, check);
-    await world.standStill(untilNextDue(world));
+    await world.standStill(untilNextDue(world, round));
     await world.time.settle();
     check();
   }
@@ -25,7 +25,7 @@ async function makePeace(world: World, check: () => void): Promise<void> {
   check();
   world.weather = { losesRequests: 0, losesAnswers: 0, repeats: 0 };
   world.platforms.mood = { refuses: 0, losesAnswers: 0 };
-  if (world.gateway && !world.gateway.dead) world.gateway.store.death = null;
+  if (world.gateway && !world.gateway.dead) world.gateway.store.mishap = null;
   else await world.startGateway();
   for (const clone of world.clones) clone.kill(true);
   for (const machine of world.machines) {
@@ -55,14 +55,15 @@ async function everybodyWorks(world: World, check: () => void): Promise<void> {
 }
 
 /** How long nothing will happen by itself, milliseconds. */
-function untilNextDue(world: World): number {
+function untilNextDue(world: World, round: number): number {
   const now = world.time.now();
   const due = [
     ...[...world.rows.tasks.values()].flatMap((task) => (task.status === 'queued' ? [task.run_at] : [])),
     ...[...world.rows.outbox.values()].flatMap((row) => (row.status === 'pending' ? [row.next_at] : [])),
   ].filter((at) => at > now);
-  // What is far away is so because the clock went back, or comes from a long pause: either way it must be waited for.
-  return due.length === 0 ? 5_000 : Math.min(...due) - now;
+  if (due.length > 0) return Math.min(...due) - now;
+  // Something else holds it back, perhaps until the time from which the clock went back: patience grows.
+  return 5_000 * 2 ** Math.min(8, Math.floor(round / 10));
 }
 
 function unfinished({ rows, machines }: World): string | undefined {

@@ -6,8 +6,10 @@ import type { Base } from '../../src/app/base.ts';
 import { SAFE_REPEAT } from '../../src/app/channels.ts';
 import { subscribe } from '../../src/app/events.ts';
 import { readGatewaySettings } from '../../src/config/gateway.ts';
+import { AppError } from '../../src/errors.ts';
 import { assignmentOf } from '../../src/flows/assignment.ts';
 import { Submitter } from '../../src/flows/submit.ts';
+import { breakerPolicies } from '../../src/flows/template-breakers.ts';
 import type { TemplateRegistry } from '../../src/flows/templates.ts';
 import { silentLog } from '../../src/log.ts';
 import { createDelivery, type Delivery } from '../../src/outbox/delivery.ts';
@@ -15,11 +17,12 @@ import { createOutbox } from '../../src/outbox/enqueue.ts';
 import type { OutboxEvent } from '../../src/outbox/message.ts';
 import { EventQueue } from '../../src/store/events.ts';
 import { openSqlite } from '../../src/store/sqlite.ts';
+import { Breakers } from '../../src/tasks/breakers.ts';
 import { cancelTasksVerb } from '../../src/tasks/cancel.ts';
 import { TaskLine } from '../../src/tasks/claim.ts';
 import { retryTasksVerb } from '../../src/tasks/retry.ts';
 import type { TaskEvent } from '../../src/tasks/task.ts';
-import { MortalStore } from './mortal-store.ts';
+import { BAD_UNIT, MortalStore } from './mortal-store.ts';
 import type { Platforms } from './platform.ts';
 import type { VirtualTime } from './virtual-time.ts';
 
@@ -29,7 +32,7 @@ const OFFLINE_MS = 90_000;
 /** A platform to which messages are sent. */
 export type SentChannel = 'telegram' | 'wecom';
 
-/** The other side cannot be reached, or its answer did not come: what became of the request nobody knows. */
+/** The other side cannot be reached or has no answer for now: what became of the request nobody knows. */
 export class Unreachable extends Error {}
 
 export interface GatewayPlace {
@@ -45,6 +48,8 @@ export interface GatewayPlace {
 export class GatewayProcess {
   readonly store: MortalStore;
   readonly registry: AgentRegistry;
+  readonly breakers: Breakers;
+  readonly line: TaskLine;
   readonly dispatch: Dispatch;
   readonly gateway: AgentGateway;
   readonly submitter: Submitter;
@@ -69,12 +74,13 @@ export class GatewayProcess {
     const { emit } = this.base;
     this.registry = new AgentRegistry({ ...this.base, offlineMs: OFFLINE_MS });
     const labelSets = () => templates.list().flatMap(({ labels }) => (labels === null ? [] : [labels]));
-    this.dispatch = new Dispatch({
-      ...this.base,
-      line: new TaskLine({ pending: (tx) => this.base.taskEvents.pending(tx) }),
-      leaseMs: LEASE_MS,
-      labelSets,
+    this.breakers = this.#breakersOf(templates);
+    this.line = new TaskLine({
+      breakers: this.breakers,
+      limitsOf: (id) => templates.get(id)?.limits,
+      pending: (tx) => this.base.taskEvents.pending(tx),
     });
+    this.dispatch = new Dispatch({ ...this.base, line: this.line, leaseMs: LEASE_MS, labelSets });
     this.gateway = new AgentGateway({
       ...this.base,
       ids: this.store.ids,
@@ -106,17 +112,30 @@ export class GatewayProcess {
     await Promise.race([this.#sweeper.start().then(() => this.#delivery.start()), this.#died]);
   }
 
-  /** A request and its answer. @throws Unreachable when it dies meanwhile */
+  /** A request and its answer. @throws Unreachable when it dies meanwhile, or could not store what it had to */
   async call<T>(request: () => Promise<T>): Promise<T> {
-    const answer = await Promise.race([request(), this.#died]);
-    if (this.dead) throw new Unreachable('the gateway died');
-    return answer as T;
+    try {
+      const answer = await Promise.race([request(), this.#died]);
+      if (this.dead) throw new Unreachable('the gateway died');
+      return answer as T;
+    } catch (error) {
+      if (error instanceof AppError && error.code === 'storage_full') throw new Unreachable(error.message);
+      if (error instanceof Error && error.message === BAD_UNIT) throw new Unreachable(error.message);
+      throw error;
+    }
   }
 
   /** Frees the files for the next life. */
   bury(): Promise<void> {
     this.store.die();
     return this.store.close();
+  }
+
+  #breakersOf(templates: TemplateRegistry): Breakers {
+    const onFreed = () => {
+      this.store.transact('simulation.freed', (tx) => this.dispatch.serveDue(tx)).catch(() => undefined);
+    };
+    return new Breakers({ policies: breakerPolicies(templates), log: silentLog, onFreed });
   }
 
   #deliveryTo({ platforms, channel: name }: GatewayPlace): Delivery {

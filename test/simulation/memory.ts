@@ -1,5 +1,5 @@
 import type { TaskEvent } from '../../src/tasks/task.ts';
-import type { Rows } from './rows.ts';
+import type { BreakerRow, Rows } from './rows.ts';
 
 /** What a caller was promised, and when things happened that the rows do not tell: the model beside the store. */
 export class Memory {
@@ -25,6 +25,8 @@ export class Memory {
   receiptsSeen = 0;
   readonly received = new Set<number>();
   readonly lastReceipt = new Map<string, number>();
+  /** The breaker as it was at the last look. */
+  breaker: BreakerRow | undefined;
   /** Monotonic: the last start, pause or jump of the clock. */
   interruptedAt = 0;
   /** Since the last jump of the clock the sweeper has looked at it. */

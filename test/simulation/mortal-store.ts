@@ -1,12 +1,18 @@
+import { AppError } from '../../src/errors.ts';
 import type { BeforeCommit, Store, StoreStats } from '../../src/store/store.ts';
 import type { Tx, Verb } from '../../src/store/tx.ts';
 
-/** Where a process dies: with a transaction that is not committed, or right after one that is. */
-export interface Death {
+/** What goes wrong in a transaction that is not committed, or right after one that is. */
+export interface Mishap {
   /** Counts down with every transaction; it happens at 0. */
   transactions: number;
   readonly place: 'before the events' | 'before the commit' | 'after the commit';
+  /** The process dies; or the disk is full or a unit is bad, and it lives on. The latter two cannot happen after the commit. */
+  readonly kind: 'death' | 'disk full' | 'bad unit';
 }
+
+/** What a unit that shared its transaction with nobody is told. */
+export const BAD_UNIT = 'a unit of this transaction is bad';
 
 /**
  * The real store, of a process that can die. From then on nothing is committed and nobody is answered any more: whoever waits for an
@@ -16,7 +22,7 @@ export class MortalStore implements Store {
   readonly dialect: Store['dialect'];
   readonly ids: Store['ids'];
   dead = false;
-  death: Death | null = null;
+  mishap: Mishap | null = null;
   readonly #store: Store;
   readonly #onDeath: () => void;
 
@@ -40,11 +46,12 @@ export class MortalStore implements Store {
 
   onBeforeCommit(hook: BeforeCommit): void {
     this.#store.onBeforeCommit(async (tx) => {
-      const death = this.#countDown();
-      this.#dieIf(this.dead || death?.place === 'before the events');
+      const mishap = this.#countDown();
+      if (this.dead) throw new Error('the process is dead');
+      if (mishap?.place === 'before the events') this.#strike(mishap);
       await hook(tx);
-      this.#dieIf(death?.place === 'before the commit');
-      if (death) tx.afterCommit(() => this.die());
+      if (mishap?.place === 'before the commit') this.#strike(mishap);
+      if (mishap?.place === 'after the commit') tx.afterCommit(() => this.die());
     });
   }
 
@@ -62,17 +69,20 @@ export class MortalStore implements Store {
     this.#onDeath();
   }
 
-  /** The death that this transaction brings. */
-  #countDown(): Death | null {
-    if (!this.death) return null;
-    this.death.transactions -= 1;
-    return this.death.transactions <= 0 ? this.death : null;
+  /** What goes wrong in this transaction. */
+  #countDown(): Mishap | null {
+    const { mishap } = this;
+    if (!mishap) return null;
+    mishap.transactions -= 1;
+    if (mishap.transactions > 0) return null;
+    this.mishap = null;
+    return mishap;
   }
 
-  #dieIf(now: boolean): void {
-    if (!now) return;
-    this.die();
-    throw new Error('the process is dead');
+  #strike({ kind }: Mishap): never {
+    if (kind === 'disk full') throw new AppError('storage_full', 'the disk is full: nothing was stored');
+    if (kind === 'death') this.die();
+    throw new Error(kind === 'death' ? 'the process is dead' : BAD_UNIT);
   }
 
   #whileAlive<T>(call: () => Promise<T>): Promise<T> {

@@ -41,10 +41,12 @@ function endure(part: number, minutes: number): void {
   const until = Date.now() + minutes * 60_000;
   const run = async () => {
     let seed = first;
-    for (; Date.now() < until; seed += 1) await runOne(seed, firstSteps(STEPS * 3));
-    console.log(`part ${part}: ${seed - first} seeds from ${first}, ${(seed - first) * STEPS * 3} steps`);
+    for (; Date.now() < until; seed += 1) await runOne(seed, firstSteps(STEPS));
+    console.log(`part ${part}: ${seed - first} seeds from ${first}, ${(seed - first) * STEPS} steps`);
   };
-  it(`every law holds at every step, for ${minutes} minutes`, run, minutes * 60_000 + TIMEOUT_MS);
+  // As many parts as run side by side.
+  const test = part <= 2 ? it : it.skip;
+  test(`every law holds at every step, for ${minutes} minutes`, run, minutes * 60_000 + TIMEOUT_MS);
 }
 
 async function runSeeds(seeds: readonly number[]): Promise<void> {
@@ -56,7 +58,7 @@ let templatesOfAll: ReturnType<typeof simulationTemplates> | undefined;
 async function runOne(seed: number, steps: readonly number[]): Promise<void> {
   templatesOfAll ??= simulationTemplates();
   const templates = await templatesOfAll;
-  const failure = await simulate(seed, steps, templates);
+  const { failure } = await simulate(seed, steps, templates);
   if (failure) expect.fail(report(failure, await shrink(failure, templates, SHRINK_TRIES)));
 }
 

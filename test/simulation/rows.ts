@@ -3,11 +3,17 @@ import type { FlowTable, OutboxTable, RunTable, TaskTable } from '../../src/stor
 
 /** What is on disk at one moment. */
 export interface Rows {
-  /** With the queue of its stream. */
-  readonly tasks: ReadonlyMap<number, TaskTable & { queue: string }>;
+  /** With the queue of its stream and its checkpoint. */
+  readonly tasks: ReadonlyMap<number, TaskTable & { queue: string; checkpoint: string | null }>;
   readonly runs: ReadonlyMap<number, RunTable>;
   readonly flows: ReadonlyMap<number, FlowTable>;
   readonly outbox: ReadonlyMap<number, OutboxTable>;
+}
+
+export interface BreakerRow {
+  state: string;
+  opened_at: number | null;
+  until_at: number | null;
 }
 
 export const NO_ROWS: Rows = { tasks: new Map(), runs: new Map(), flows: new Map(), outbox: new Map() };
@@ -33,6 +39,9 @@ export class RowReader {
   readonly #one: Record<keyof Rows, Statement>;
   readonly #serverEvent: Statement;
   readonly #instance: Statement;
+  readonly #deadLetter: Statement;
+  readonly #serial: Statement;
+  readonly #breaker: Statement;
   #rows: Rows = NO_ROWS;
   #seen = 0;
 
@@ -42,13 +51,17 @@ export class RowReader {
     this.#changes = this.#connection.prepare('select n, name, id from simulation_change where n > ? order by n');
     const one = (table: string) => this.#connection.prepare(`select * from ${table} where id = ?`);
     const task = this.#connection.prepare(
-      'select task.*, (select queue from stream where stream.id = task.stream_id) as queue from task where id = ?',
+      `select task.*, (select queue from stream where stream.id = task.stream_id) as queue,
+        (select data from checkpoint where checkpoint.task_id = task.id) as checkpoint from task where id = ?`,
     );
     this.#one = { tasks: task, runs: one('run'), flows: one('flow'), outbox: one('outbox') };
     this.#serverEvent = this.#connection.prepare(
       'select type from event where task_id = ? and run_id = ? and seq = -2',
     );
     this.#instance = this.#connection.prepare('select instance_id from agent where agent_id = ?');
+    this.#deadLetter = this.#connection.prepare('select state, generation from dead_letter where task_id = ?');
+    this.#serial = this.#connection.prepare('select serial from stream where id = ?');
+    this.#breaker = this.#connection.prepare('select state, opened_at, until_at from breaker where name = ?');
   }
 
   /** The same object as before while nothing was committed. */
@@ -56,8 +69,10 @@ export class RowReader {
     const changes = this.#changes.all(this.#seen) as Change[];
     if (changes.length === 0) return this.#rows;
     this.#seen = changes.at(-1)!.n;
+    const read = new Set<string>();
     const rows: { [T in keyof Rows]: Rows[T] } = { ...this.#rows };
     for (const { name, id } of changes) {
+      if (read.size === read.add(`${name} ${id}`).size) continue;
       if (rows[name] === this.#rows[name]) Object.assign(rows, { [name]: new Map<number, unknown>(rows[name]) });
       const table = rows[name] as Map<number, unknown>;
       const row = this.#one[name].get(id);
@@ -76,6 +91,19 @@ export class RowReader {
   /** The instance that speaks for this agent. */
   validInstance(agentId: string): string | undefined {
     return (this.#instance.get(agentId) as { instance_id: string } | undefined)?.instance_id;
+  }
+
+  deadLetter(taskId: number): { state: string; generation: number } | undefined {
+    return this.#deadLetter.get(taskId) as { state: string; generation: number } | undefined;
+  }
+
+  /** The key under which it runs alone; empty without one. */
+  serialOf({ stream_id }: TaskTable): string {
+    return (this.#serial.get(stream_id) as { serial: string }).serial;
+  }
+
+  breaker(name: string): BreakerRow | undefined {
+    return this.#breaker.get(name) as BreakerRow | undefined;
   }
 
   close(): void {

@@ -4,10 +4,19 @@ import type { Action } from './actions/action.ts';
 import { ACTIONS } from './actions/all.ts';
 import { endInPeace } from './ending.ts';
 import { INVARIANTS } from './invariants/all.ts';
-import { changesBetween } from './invariants/invariant.ts';
+import { changesBetween, type Invariant } from './invariants/invariant.ts';
 import { Random } from './random.ts';
 import { VirtualTime } from './virtual-time.ts';
 import { World } from './world.ts';
+
+export interface Life {
+  /** One line a step. */
+  readonly trace: readonly string[];
+  /** Names of the actions that were taken. */
+  readonly taken: ReadonlySet<string>;
+  /** Absent where every law held until the end. */
+  readonly failure?: Failure;
+}
 
 export interface Failure {
   readonly seed: number;
@@ -36,14 +45,17 @@ const DRAWS = 6;
  * One life of everything, step by step; the same seed and steps always give the same. Each step draws from a stream of its own, so that
  * a step means much the same when others before it are left out.
  * @param steps numbers of the steps to take, rising
+ * @param laws what must hold after every step
  */
 export async function simulate(
   seed: number,
   steps: readonly number[],
   templates: TemplateRegistry,
-): Promise<Failure | undefined> {
+  laws: readonly Invariant[] = INVARIANTS,
+): Promise<Life> {
   const time = new VirtualTime();
   const trace: string[] = [];
+  const names = new Set<string>();
   let world: World | undefined;
   let taken = 0;
   time.install();
@@ -51,23 +63,29 @@ export async function simulate(
     world = await World.create(seed, time, templates);
     for (const step of steps) {
       taken += 1;
-      await takeStep(world, new Random(seed, step), step, trace);
+      await takeStep(world, laws, new Random(seed, step), step, { trace, names });
     }
-    const waits = await endInPeace(world, () => checkLaws(world!));
+    const waits = await endInPeace(world, () => checkLaws(world!, laws));
     if (waits !== undefined) throw new Breach('nothing due waits for ever', waits);
-    return undefined;
+    return { trace, taken: names };
   } catch (error) {
     const law = error instanceof Breach ? error.law : 'nothing unforeseen happens';
     const words =
       error instanceof Breach || !(error instanceof Error) ? messageOf(error) : (error.stack ?? error.message);
-    return { seed, steps: steps.slice(0, taken), law, words, trace };
+    return { trace, taken: names, failure: { seed, steps: steps.slice(0, taken), law, words, trace } };
   } finally {
     await world?.end();
     time.uninstall();
   }
 }
 
-async function takeStep(world: World, random: Random, step: number, trace: string[]): Promise<void> {
+async function takeStep(
+  world: World,
+  laws: readonly Invariant[],
+  random: Random,
+  step: number,
+  { trace, names }: { trace: string[]; names: Set<string> },
+): Promise<void> {
   world.beginStep(random);
   const at = (world.time.monotonic / 1_000).toFixed(1);
   const line = trace.push(`${step} at ${at} s`) - 1;
@@ -76,37 +94,44 @@ async function takeStep(world: World, random: Random, step: number, trace: strin
   };
   let what = '';
   try {
-    what = await act(world, random);
+    what = await act(world, random, names, () => checkLaws(world, laws));
     // Mostly everything comes to rest; else the next thing happens in the middle of this one.
     if (random.chance(0.75)) await world.time.settle();
     else await world.time.turns(random.between(0, 3));
-    checkLaws(world);
+    checkLaws(world, laws);
   } finally {
     tell(what);
   }
 }
 
-async function act(world: World, random: Random): Promise<string> {
+async function act(world: World, random: Random, names: Set<string>, check: () => void): Promise<string> {
   for (let draw = 0; draw < DRAWS; draw += 1) {
     const action: Action = random.weighted(ACTIONS);
-    const what = await action.run(world, random, () => checkLaws(world));
-    if (what !== null) return what;
+    const what = await action.run(world, random, check);
+    if (what === null) continue;
+    names.add(action.name);
+    return what;
   }
   return 'nothing';
 }
 
 /** @throws Breach of the first law that does not hold, or what somebody met with that nobody foresaw */
-function checkLaws(world: World): void {
+function checkLaws(world: World, laws: readonly Invariant[]): void {
   const { before, now } = world.look();
   const look = { before, now, world, changed: changesBetween(before, now) };
-  for (const { name, breach } of INVARIANTS) {
+  for (const { name, breach } of laws) {
     const words = breach(look);
     if (words !== undefined) throw new Breach(name, words);
   }
 }
 
 /** Leaves out steps that the failure does not need, half of them at first and then fewer, at most `tries` times. */
-export async function shrink(failure: Failure, templates: TemplateRegistry, tries: number): Promise<Failure> {
+export async function shrink(
+  failure: Failure,
+  templates: TemplateRegistry,
+  tries: number,
+  laws: readonly Invariant[] = INVARIANTS,
+): Promise<Failure> {
   let smallest = failure;
   let left = tries;
   for (
@@ -116,7 +141,7 @@ export async function shrink(failure: Failure, templates: TemplateRegistry, trie
   ) {
     for (let from = 0; from < smallest.steps.length && left > 0; left -= 1) {
       const steps = [...smallest.steps.slice(0, from), ...smallest.steps.slice(from + size)];
-      const found = await simulate(failure.seed, steps, templates);
+      const { failure: found } = await simulate(failure.seed, steps, templates, laws);
       if (found?.law === failure.law) smallest = found;
       else from += size;
     }

@@ -75,6 +75,14 @@ export class VirtualTime implements Clock {
     for (let turn = 0; turn < count; turn += 1) await nextTurn();
   }
 
+  /** Fires what is due now and waits for nothing of what that begins. */
+  fireDue(): void {
+    for (let due = this.#nextDue(); due; due = this.#nextDue()) {
+      this.#timers.delete(due[0]);
+      due[1].fire();
+    }
+  }
+
   /** Until nothing more happens before time passes. */
   async settle(): Promise<void> {
     for (let turn = 0; turn < MANY_TURNS; turn += 1) {

@@ -90,7 +90,8 @@ export class World implements GatewayPlace, AgentSurroundings {
     );
     world.ids = world.gateway!.store.ids;
     world.#reader = new RowReader(databaseIn(world.folder));
-    for (const machine of world.machines) world.startAgent(machine);
+    for (const machine of world.machines) world.begin(world.startAgent(machine).register());
+    await time.settle();
     const rough = random.next() * 0.08;
     world.weather = { losesRequests: rough, losesAnswers: rough, repeats: rough };
     world.platforms.mood = { refuses: random.next() * 0.3, losesAnswers: random.next() * 0.15 };
@@ -107,6 +108,10 @@ export class World implements GatewayPlace, AgentSurroundings {
 
   note(text: string): void {
     this.notes.push(text);
+  }
+
+  nameOf(runId: string): string {
+    return `run ${this.ids.decode(runId)}`;
   }
 
   onTaskEvents: Memory['onTaskEvents'] = (events) => this.memory.onTaskEvents(events);
@@ -145,6 +150,9 @@ export class World implements GatewayPlace, AgentSurroundings {
 
   endedByServer: RowReader['endedByServer'] = (run) => this.#reader!.endedByServer(run);
 
+  deadLetter: RowReader['deadLetter'] = (taskId) => this.#reader!.deadLetter(taskId);
+  serialOf: RowReader['serialOf'] = (task) => this.#reader!.serialOf(task);
+  breaker: RowReader['breaker'] = (name) => this.#reader!.breaker(name);
   validInstance: RowReader['validInstance'] = (agentId) => this.#reader!.validInstance(agentId);
 
   async request<T>(machine: AgentMachine | null, call: (gateway: GatewayProcess) => Promise<T>): Promise<T> {
@@ -222,6 +230,9 @@ function memoryFolder(): string {
   return existsSync('/dev/shm') ? '/dev/shm' : tmpdir();
 }
 
+/** Several templates share it. */
+const BREAKER = '{ name: site, threshold: 0.5, minimum: 2, window: 10m, cooldown: 20s';
+
 const TEMPLATES: Record<string, string> = {
   plain: 'retry: { max: 3, base: 1s, factor: 2, cap: 1m, jitter: 0.5 }',
   once: 'retry: { max: 1 }',
@@ -229,7 +240,16 @@ const TEMPLATES: Record<string, string> = {
   brief: 'timeout: 20s\nretry: { max: 2, base: 1s }',
   extra: 'pool: extra\nretry: { max: 2, base: 1s }',
   zoned: 'pool: extra\nlabels: { zone: b }',
+  asking: 'onLost: ask',
+  fragile: 'onLost: fail\nretry: { max: 4, base: 1s }',
+  serial: 'serialKey: "{{n}}"\nretry: { max: 2, base: 1s }',
+  single: 'concurrency: 1\nretry: { max: 2, base: 1s }',
+  rated: 'rate: { per: 10s, max: 1 }',
+  guarded: `breaker: ${BREAKER} }`,
+  impatient: `breaker: ${BREAKER}, onOpen: fail }`,
 };
+/** Templates whose tasks nothing holds back but the agents that may take them. */
+export const FREE_TEMPLATES: ReadonlySet<string> = new Set(['plain', 'once', 'patient', 'brief', 'extra', 'zoned']);
 export const TEMPLATE_NAMES: readonly string[] = Object.keys(TEMPLATES);
 
 /** The templates of all simulations; read once, never changed. */

@@ -22,7 +22,24 @@ const ALLOWED: Readonly<Record<string, { steps: readonly string[]; why: string }
     steps: ['SCAN waiting', 'SCAN 3 CONSTANT ROWS', 'SCAN waiting', 'SCAN level'],
     why: 'the recursive expression; one row per stream that has queued tasks',
   },
+  'need.doomed': {
+    steps: ['SCAN doomed', 'SCAN doomed', 'USE TEMP B-TREE FOR GROUP BY'],
+    why: 'the recursive expression; one row per task that is skipped',
+  },
+  'need.skipped': {
+    steps: ['SCAN skipped', 'SCAN skipped'],
+    why: 'the recursive expression; one row per task that was skipped',
+  },
+  'notify.graph_counts': { steps: ['USE TEMP B-TREE FOR GROUP BY'], why: 'counts the tasks of one graph' },
   'gate.all': { steps: ['SCAN gate'], why: 'what people have limited or paused: few' },
+  'gate.list': { steps: ['SCAN gate'], why: 'what people have limited or paused: few' },
+  'slot.drop': { steps: ['SCAN dead'], why: 'slots of live runs, and the few that are about to be dropped' },
+  'lane.running': { steps: ['USE TEMP B-TREE FOR GROUP BY'], why: 'groups the live runs' },
+  'lane.due': { steps: ['SCAN some'], why: 'counts at most as many as it is told to' },
+  'task.paused_at': {
+    steps: ['USE TEMP B-TREE FOR GROUP BY'],
+    why: 'groups what happened to the tasks that it is about',
+  },
   'audit.queued': {
     steps: ['SCAN waiting', 'SCAN 3 CONSTANT ROWS', 'SCAN waiting', 'SCAN level'],
     why: 'the recursive expression; one row per queue and priority that has waiting tasks',

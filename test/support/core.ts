@@ -13,6 +13,7 @@ import { followTasks } from '../../src/flows/follow.ts';
 import { startFlowsVerb } from '../../src/flows/start.ts';
 import { silentLog } from '../../src/log.ts';
 import { EventQueue } from '../../src/store/events.ts';
+import type { CheckpointTable } from '../../src/store/retry-tables.ts';
 import { openSqlite } from '../../src/store/sqlite.ts';
 import type { Store } from '../../src/store/store.ts';
 import type { EventTable, FlowTable, RunTable, TaskTable } from '../../src/store/tables.ts';
@@ -22,6 +23,7 @@ import { type Claim, type Grant, TaskLine } from '../../src/tasks/claim.ts';
 import { createTasksVerb } from '../../src/tasks/create.ts';
 import { buryDead } from '../../src/tasks/dead-letters.ts';
 import type { GateSources } from '../../src/tasks/gates.ts';
+import { watchNeeds } from '../../src/tasks/needs.ts';
 import { type ReportOutcome, type RunNews, reportRunsVerb } from '../../src/tasks/report.ts';
 import { type RetryAnswer, retryTasksVerb } from '../../src/tasks/retry.ts';
 import { type SweepCounts, sweep } from '../../src/tasks/sweep.ts';
@@ -130,6 +132,7 @@ export class Core {
       assignmentOf: options.assignmentOf ?? ((grant) => this.#assignment(grant)),
     });
     this.#bus.subscribe(followTasks);
+    this.#bus.subscribe(watchNeeds({ ids: this.store.ids, emit: this.emit }));
     if (options.subscriber) this.#bus.subscribe(options.subscriber(this.emit));
     this.#bus.subscribe(buryDead);
     this.#bus.subscribe(async (tx, events) => tx.afterCommit(() => void this.events.push(...events)));
@@ -231,12 +234,13 @@ export class Core {
 
   /** The service; its own passing of time is told by `pass`. */
   sweeper(): Sweeper {
-    const { store, clock, registry, dispatch, emit } = this;
+    const { store, clock, registry, dispatch, gateway, emit } = this;
     return new Sweeper({
       store,
       clock,
       registry,
       dispatch,
+      gateway,
       emit,
       log: silentLog,
       leaseMs: LEASE_MS,
@@ -257,6 +261,11 @@ export class Core {
 
   async task(id: number): Promise<TaskTable> {
     return (await this.store.fetch(this.store.dialect.build.selectFrom('task').selectAll().where('id', '=', id)))[0]!;
+  }
+
+  async checkpoint(id: number): Promise<CheckpointTable | undefined> {
+    const query = this.store.dialect.build.selectFrom('checkpoint').selectAll().where('task_id', '=', id);
+    return (await this.store.fetch(query))[0];
   }
 
   runs(id: number): Promise<RunTable[]> {

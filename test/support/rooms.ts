@@ -1,6 +1,8 @@
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { TaskExplainer } from '../../src/agents/explainer.ts';
+import { AgentRegistry } from '../../src/agents/registry.ts';
 import type { ChannelName, ChannelPort, IncomingMessage, Route } from '../../src/channels/channel.ts';
 import { type ManualClock, manualClock } from '../../src/clock.ts';
 import type { CommandRooms } from '../../src/commands/command.ts';
@@ -252,6 +254,15 @@ export class Rooms {
       emitTasks,
       lang,
       ask: (tx, errands) => this.followup.ask(tx, errands),
+      why: new TaskExplainer({
+        store,
+        clock: this.clock,
+        registry: new AgentRegistry({ store, clock: this.clock, log, emit: emitTasks, offlineMs: 90_000 }),
+        line: new TaskLine(),
+        labelSets: () => [],
+        leaseMs: 30_000,
+        cancelGraceMs: 20_000,
+      }),
     };
     this.intake = createIntake({ store, log, rooms: this.rooms, retryPauseMs: 1 });
     this.port = createChannelPort({

@@ -1,7 +1,7 @@
 import Database from 'better-sqlite3';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { compileWith, sqliteDialect } from '../../src/store/dialect.ts';
-import type { DeadLetterTable } from '../../src/store/tables.ts';
+import type { DeadLetterTable } from '../../src/store/retry-tables.ts';
 import type { Reader } from '../../src/store/tx.ts';
 import { buryDead, discardLetters, letterState, replayLetters } from '../../src/tasks/dead-letters.ts';
 import { type LetterFilter, selectLetters } from '../../src/tasks/dead-letters-queries.ts';
@@ -202,7 +202,13 @@ describe('replay', () => {
     const args = { from: { room: '1' }, to: { room: '2' } };
     await replay({ id, args });
     const { idempotency, payload_digest } = before;
-    expect(await core.task(id)).toMatchObject({ args: '{"room":"2"}', checkpoint: null, idempotency, payload_digest });
+    expect(await core.task(id)).toMatchObject({
+      args: '{"room":"2"}',
+      checkpoint_version: null,
+      idempotency,
+      payload_digest,
+    });
+    expect(await core.checkpoint(id)).toBeUndefined();
     expect(await audits()).toMatchObject([{ data: JSON.stringify({ args }) }]);
     // Who repeats the request as it was is still told about the same task.
     const again = newTask({ args: { room: '1' }, idempotencyKey: 'k', sessionKey: SESSION });
@@ -215,7 +221,8 @@ describe('replay', () => {
     await core.tell(grant, { type: 'checkpoint', data: 1 });
     await core.tell(grant, permanent);
     await replay(id);
-    expect(await core.task(id)).toMatchObject({ checkpoint: '1' });
+    expect(await core.checkpoint(id)).toMatchObject({ data: '1', version: 1 });
+    expect((await core.claim()).task.checkpoint_version).toBe(1);
   });
 
   it('is what a person’s /retry is, too', async () => {

@@ -157,6 +157,64 @@ describe('time', () => {
   });
 });
 
+describe('what is set aside', () => {
+  const looked: string[] = [];
+  /** Holds back everybody but `free`, until then. */
+  const until = (untilAt: number) => (band: Band) => {
+    looked.push(band.stream.owner);
+    return band.stream.owner === 'free' ? 1 : { untilAt };
+  };
+  beforeEach(() => {
+    looked.length = 0;
+    for (const owner of ['held1', 'held2', 'free']) lineup.note(stream({ owner }), 1, NOW);
+  });
+
+  it('is not looked at again before its time, not even when more tasks come into it', () => {
+    const own = stream({ owner: 'own' });
+    lineup.note(own, 1, NOW);
+    const all = (untilAt: number) => (band: Band) => {
+      looked.push(band.stream.owner);
+      return { untilAt };
+    };
+    expect(lineup.next([QUEUE], turns, NOW, all(NOW + 500))).toBeUndefined();
+    expect(looked.sort()).toEqual(['free', 'held1', 'held2', 'own']);
+    lineup.note(own, 1, NOW - 5);
+    looked.length = 0;
+    expect(lineup.next([QUEUE], turns, NOW + 499, all(NOW + 900))).toBeUndefined();
+    expect(looked).toEqual([]);
+    expect(lineup.next([QUEUE], turns, NOW + 500, all(NOW + 900))).toBeUndefined();
+    expect(looked.sort()).toEqual(['free', 'held1', 'held2', 'own']);
+    expect(lineup.nextAt).toBe(NOW + 900);
+  });
+
+  it('comes back with `recall`, in its old age', () => {
+    lineup.next([QUEUE], turns, NOW, until(Number.POSITIVE_INFINITY));
+    expect(lineup.nextAt).toBe(Number.POSITIVE_INFINITY);
+    lineup.recall();
+    const bands = taken(3, anyNumber, NOW + 5);
+    expect(new Set(bands.map((band) => band.stream.owner))).toEqual(new Set(['held1', 'held2', 'free']));
+    expect(bands.map((band) => band.headAt)).toEqual([NOW, NOW, NOW]);
+  });
+
+  it('leaves when the rows say that it is empty, and still counts as due until then', () => {
+    lineup.next([QUEUE], turns, NOW, until(Number.POSITIVE_INFINITY));
+    expect([...lineup.due(NOW)]).toHaveLength(3);
+    const band = lineup.bandsOf(QUEUE).find(({ stream: { owner } }) => owner === 'held1')!;
+    expect(band.place).toBe('aside');
+    lineup.correct(band, null, NOW, band.notes);
+    lineup.recall();
+    expect(lineup.size).toBe(2);
+  });
+
+  it('is no ready work for agents that wait', () => {
+    expect(lineup.hasReady([QUEUE])).toBe(false);
+    lineup.next([QUEUE], turns, NOW, () => 0);
+    expect([lineup.hasReady([QUEUE]), lineup.hasReady(['other/shell'])]).toEqual([true, false]);
+    lineup.next([QUEUE], turns, NOW, () => ({ untilAt: NOW + 1 }));
+    expect(lineup.hasReady([QUEUE])).toBe(false);
+  });
+});
+
 it('a heap gives its items in the order of their numbers', () => {
   fc.assert(
     fc.property(fc.array(fc.tuple(fc.integer(), fc.boolean())), (steps) => {

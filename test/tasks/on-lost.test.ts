@@ -63,7 +63,7 @@ describe('onLost: ask', () => {
     expect(await core.retry(id)).toEqual({ result: 'queued' });
     expect(await core.flowOf(id)).toMatchObject({ status: 'active', blocked_task_id: null, blocked_summary: null });
     const again = await core.run('a2');
-    expect(again.task.checkpoint).toBe('{"page":3}');
+    expect([again.task.checkpoint_version, (await core.checkpoint(id))!.data]).toEqual([1, '{"page":3}']);
     await core.tell(again, { type: 'succeeded', summary: 'ok' }, { agentId: 'a2' });
     expect(await core.task(id)).toMatchObject({ status: 'succeeded', generation: 1, attempt: 2 });
     expect(await core.flowOf(id)).toMatchObject({ status: 'finished' });

@@ -160,7 +160,7 @@ describe('the fence', () => {
     expect(await core.task(id)).toMatchObject({
       status: 'succeeded',
       summary: 'two',
-      checkpoint: null,
+      checkpoint_version: null,
       progress: null,
     });
   });
@@ -366,7 +366,11 @@ describe('needing a person', () => {
     expect(await core.task(id)).toMatchObject({ status: 'queued', generation: 1, attempt: 1 });
     expect(await core.flowOf(id)).toMatchObject({ status: 'active', blocked_task_id: null, blocked_summary: null });
     const next = await core.claim();
-    expect([next.attempt, JSON.parse(next.task.checkpoint!)]).toEqual([2, { page: 7 }]);
+    expect([next.attempt, next.task.checkpoint_version, (await core.checkpoint(id))!.data]).toEqual([
+      2,
+      1,
+      '{"page":7}',
+    ]);
     await core.tell(next, success());
     expect(await core.flowOf(id)).toMatchObject({ status: 'finished', ended_at: core.clock.now() });
   });
@@ -381,7 +385,7 @@ describe('needing a person', () => {
       [3, { type: 'needs_input', prompt: 'which room?', options: ['301', '302'] }],
     );
     const task = await core.task(id);
-    expect(task).toMatchObject({ status: 'waiting', reason: 'needs_input', attempt: 1, checkpoint: '[1]' });
+    expect(task).toMatchObject({ status: 'waiting', reason: 'needs_input', attempt: 1, checkpoint_version: 1 });
     expect(JSON.parse(task.question!)).toEqual({ prompt: 'which room?', options: ['301', '302'] });
     expect(core.events).toContainEqual(
       expect.objectContaining({ type: 'task.blocked', summary: 'which room?', question: true }),

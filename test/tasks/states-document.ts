@@ -13,7 +13,8 @@ import {
 /** The generated part of docs/states.md: every word of every table of states, with what it means. The types keep it complete. */
 
 const TASK_WORDS: Record<TaskState, string> = {
-  waiting: 'Something must happen first: a person answers a question or removes what blocks it. No agent holds it.',
+  waiting:
+    'Something must happen first: tasks that it needs must end (reason `needs`), or a person answers a question or removes what blocks it. No agent holds it.',
   queued:
     'May be taken by an agent, from `runAt` on; that moment may lie ahead (asked for later, or the pause before a retry).',
   leased: 'An agent took it and has not said yet that its program runs. The lease runs.',
@@ -21,15 +22,16 @@ const TASK_WORDS: Record<TaskState, string> = {
   paused: 'Set aside by a person: no agent takes it until it is resumed.',
   succeeded: 'Its program ended well.',
   failed:
-    'It will not be tried again: a permanent error, all executions used up, rate limits without end, its template gone, or its time to live over (reason `expired`).',
+    'It will not be tried again: a permanent error, all executions used up, rate limits without end, its template gone, its time to live over (reason `expired`), or that of its flow (reason `deadline`).',
   timed_out: 'The last execution that it had reached the time limit.',
-  cancelled: 'A person or its own agent called it off.',
+  cancelled:
+    'A person or its own agent called it off, or a task whose success it needs has ended without it (reason `dependency_failed`).',
   lost: 'Its agent stopped answering and it is not to run again: no execution is left, its template says `onLost: fail`, or agent after agent was lost before it started. Nobody knows how far it came.',
 };
 
 const VERB_WORDS: Record<TaskVerb, string> = {
   release:
-    'What it waited for has come, or a person tries a blocked task again: it goes on from its checkpoint. A need that failed cancels it.',
+    'What it waited for has come: the tasks that it needs have ended, or a person tries a blocked task again, which goes on from its checkpoint. A need that failed cancels it.',
   claim:
     'An agent takes it: due, of a queue that the agent serves, best priority first, then oldest. A new run with its own lease token is the fence.',
   start:
@@ -47,13 +49,13 @@ const VERB_WORDS: Record<TaskVerb, string> = {
     'The lease ran out, or a newer process of the agent has registered: once per lease. What follows is `onLost` of its template: `retry`, queued at once in its old place while executions are left; `ask`, waiting, and the flow is blocked until a person retries or cancels; `fail`, lost.',
   confirm_cancel: 'The agent confirms the cancel, or the server does when the grace is over.',
   give_up:
-    'Its time to live is over before an agent took it: failed, reason `expired`; a retry by a person lifts that limit. Or its circuit breaker is open and its template says `onOpen: fail`: reason `breaker_open`.',
+    'Its time to live is over before an agent took it: failed, reason `expired`; a retry by a person lifts that limit. Or its circuit breaker is open and its template says `onOpen: fail`: reason `breaker_open`. Or the deadline of its flow is over: reason `deadline`.',
   cancel:
     'A person calls it off where no agent holds it. On an agent the wish is stored and told; the end follows by another verb.',
   pause: 'A person sets it aside.',
   resume: 'A person lets it go on.',
   retry:
-    'A person runs a finished task again: the next generation, executions counted from zero, one more final message. The history stays.',
+    'A person runs a finished task again: the next generation, executions counted from zero, one more final message. The history stays. With needs that are not met it waits for them; where one of them has failed it is refused. What was skipped because of it waits again.',
 };
 
 const RUN_WORDS: Record<RunOutcome, string> = {
@@ -71,9 +73,9 @@ const FLOW_WORDS: Record<FlowState, string> = {
   active: 'A task of it is queued, leased or running.',
   waiting: 'It waits for an event or a time; `waitTarget` says which.',
   blocked: 'It needs a person: `blockedSummary` says what for, `blockedTaskId` where.',
-  finished: 'Its last task succeeded.',
-  failed: 'Its last task failed, timed out or was lost.',
-  cancelled: 'Its last task was cancelled.',
+  finished: 'Its last task succeeded; of a graph, all of them.',
+  failed: 'Its last task failed, timed out or was lost; of a graph, any of them.',
+  cancelled: 'Its last task was cancelled; of a graph, one was, and none failed.',
 };
 
 const DELIVERY_WORDS: Record<DeliveryStatus, string> = {
@@ -83,7 +85,8 @@ const DELIVERY_WORDS: Record<DeliveryStatus, string> = {
   failed:
     'The final message will not be sent any more: refused, given up, or its fate is unknown. `/resend` tries again.',
   parent_missing: 'There is a conversation, but no way to it: its flow or its route is gone.',
-  not_applicable: 'Nobody is to be told: no conversation asked, or its policy is `silent`.',
+  not_applicable:
+    'Nobody is to be told: no conversation asked, its policy is `silent`, or its graph is told with the message of its last task.',
 };
 
 export const MESSAGE_WORDS: Record<MessageStatus, string> = {
@@ -137,7 +140,10 @@ export function statesDocument(): string {
 
 /** One arrow per pair of states; a verb that leaves the state as it is has none. */
 function picture(): string[] {
-  const arrows = new Map<string, string[]>([['[*] --> queued', ['create']]]);
+  const arrows = new Map<string, string[]>([
+    ['[*] --> queued', ['create']],
+    ['[*] --> waiting', ['create']],
+  ]);
   for (const [verb, { from, to }] of Object.entries(TASK_VERBS)) {
     if (verb === 'heartbeat') continue;
     for (const start of from)

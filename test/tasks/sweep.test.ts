@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { DEADLINE_MARGIN_MS } from '../../src/tasks/claim.ts';
+import { DEADLINE_MARGIN_MS } from '../../src/tasks/claim-round.ts';
 import { pulseRuns } from '../../src/tasks/heartbeat.ts';
 import { graceForAll, sweep } from '../../src/tasks/sweep.ts';
 import { DEFAULT_RETRY } from '../../src/tasks/task.ts';

@@ -16,6 +16,10 @@ const FIGURES: Figures = {
   oldest: { task: 10_000, outbox: null, inbox: 59_500 },
   agents: { online: 2, offline: 1 },
   breakers: new Map([['psb', 2]]),
+  lanes: new Map([
+    ['main', null],
+    ['cron', 57_500],
+  ]),
   parkedPulls: 2,
   store: { transactions: 7, units: 9, rollbacks: 1, walBytes: 4_096 },
 };
@@ -44,6 +48,8 @@ test('a scrape says what was read, ages in seconds, and 0 where nothing is', asy
     'errand_agents{state="online"}': 2,
     errand_agent_pulls_parked: 2,
     'errand_breaker_state{name="psb"}': 2,
+    'errand_lane_waiting_seconds{lane="main"}': 0,
+    'errand_lane_waiting_seconds{lane="cron"}': 2.5,
     errand_store_transactions_total: 7,
     errand_store_wal_bytes: 4_096,
   });

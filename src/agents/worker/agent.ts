@@ -11,6 +11,7 @@ import { EffectsDoor } from './effects-door.ts';
 import { EffectsForwarder } from './effects-forwarder.ts';
 import { claimFolder } from './folder-claim.ts';
 import { HeartbeatLoop } from './heartbeat-loop.ts';
+import { orphanCheckpoints } from './orphan-checkpoints.ts';
 import { endOrphans } from './orphans.ts';
 import { currentBootId } from './process-group.ts';
 import { PullLoop } from './pull-loop.ts';
@@ -155,12 +156,16 @@ class AgentProcess implements Agent {
     const journal = new RunJournal({ dir: settings.spoolDir, bootId, log });
     const { groups } = await journal.read();
     await endOrphans(groups, bootId, log);
+    const spool = new Spool({ dir: settings.spoolDir, log });
+    const unsent = await spool.open();
+    const saved = await orphanCheckpoints(groups, { ...settings, leftovers: unsent, clock: this.#options.clock, log });
+    spool.add(saved);
     for (const { runId } of groups) {
       if (/^[a-z0-9]+$/i.test(runId)) await removeRunFolder(join(settings.workDir, runId)).catch(() => undefined);
     }
     journal.begin();
-    const spool = new Spool({ dir: settings.spoolDir, log });
-    const leftovers = await spool.open();
+    const known = new Set(unsent.map(({ key }) => key));
+    const leftovers = [...unsent, ...saved.filter(({ key }) => !known.has(key))];
     return { ...this.#assemble({ bootId, journal, spool, leftovers }), journal, spool, leaveFolder };
   }
 
@@ -189,7 +194,7 @@ class AgentProcess implements Agent {
         secrets: settings.secrets,
         hurry: this.#hurry.signal,
         send: (item) => sender.push(item),
-        spawned: (runId, pgid) => base.journal.spawned(runId, pgid),
+        spawned: (run, pgid) => base.journal.spawned(run, pgid),
       },
     });
     const sender = new ReportSender({ client, caller, spool: base.spool, runs, retry, onTurn: () => pull.wake() });

@@ -12,6 +12,8 @@ export interface BatchLimits {
   except: ReadonlySet<string>;
 }
 
+const NONE: readonly Outgoing[] = [];
+
 interface Omission {
   item: Outgoing;
   bytes: number;
@@ -37,7 +39,13 @@ export class Backlog {
     return this.#items.length - this.#needless.size;
   }
 
-  push(item: Outgoing): void {
+  /** Answers what need not be sent any more, and is not here any more: checkpoints of which the run has a newer one. */
+  push(item: Outgoing): readonly Outgoing[] {
+    this.#add(item);
+    return this.#dropOvertaken([item]);
+  }
+
+  #add(item: Outgoing): void {
     if (item.type === 'started') this.#starts.set(item.runId, item);
     if (item.type === 'log' && this.#logBytes + item.bytes > this.#maxLogBytes) this.#omit(item);
     else if (item.type === 'progress' && this.#replaceProgress(item)) return;
@@ -50,10 +58,11 @@ export class Backlog {
     if (start && this.#starts.delete(runId)) this.#needless.add(start);
   }
 
-  /** What was taken and could not be sent comes first again. */
-  putBack(items: readonly Outgoing[]): void {
+  /** What was taken and could not be sent comes first again. Answers as `push` does. */
+  putBack(items: readonly Outgoing[]): readonly Outgoing[] {
     this.#items = [...items, ...this.#items];
     for (const item of items) this.#count(item, 1);
+    return this.#dropOvertaken(items);
   }
 
   /** Takes out the next batch: at least one report where any may be taken. */
@@ -105,6 +114,17 @@ export class Backlog {
       this.#omissions.set(key, omission);
       this.#append(omission.item);
     } else this.#count(omission.item, 1);
+  }
+
+  /** Only the newest checkpoint of a run counts; while the gateway is away they must not pile up. */
+  #dropOvertaken(added: readonly Outgoing[]): readonly Outgoing[] {
+    if (!added.some((item) => item.type === 'checkpoint')) return NONE;
+    const newest = new Map<string, number>();
+    for (const { type, runId, seq } of this.#items)
+      if (type === 'checkpoint') newest.set(runId, Math.max(seq, newest.get(runId) ?? seq));
+    const overtaken = this.#items.filter(({ type, runId, seq }) => type === 'checkpoint' && seq < newest.get(runId)!);
+    if (overtaken.length > 0) this.#items = this.#items.filter((item) => !overtaken.includes(item));
+    return overtaken;
   }
 
   /** Only the newest progress of a run matters: it takes the place of one that still waits. */

@@ -127,9 +127,14 @@ export class ReportSender {
     const items = this.#unstored;
     this.#unstored = [];
     this.#options.spool.add(items);
-    for (const item of items) this.#backlog.push(item);
+    this.#forget(items.flatMap((item) => this.#backlog.push(item)));
     this.#flush();
     this.#turn();
+  }
+
+  /** Newer ones say what these would. */
+  #forget(overtaken: readonly Outgoing[]): void {
+    if (overtaken.length > 0) this.#options.spool.settle(overtaken.map((item) => item.key));
   }
 
   #turn(): void {
@@ -193,7 +198,7 @@ export class ReportSender {
       await this.#rejected(batch[0]!, error.message);
       return;
     }
-    this.#backlog.putBack(batch);
+    this.#forget(this.#backlog.putBack(batch));
     if (isRefused) {
       // One bad report must not hold up the others: smaller and smaller batches, until it stands alone.
       this.#maxReports = Math.ceil(batch.length / 2);

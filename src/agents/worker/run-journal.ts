@@ -15,6 +15,8 @@ export interface StartedGroup {
   pgid: number;
   bootId: string;
   startedAt: string | undefined;
+  /** Of its run; without one (written by an earlier version) nothing can be said for it. */
+  leaseToken?: string | undefined;
 }
 
 export interface EarlierRuns {
@@ -22,7 +24,7 @@ export interface EarlierRuns {
   groups: StartedGroup[];
 }
 
-type JournalRecord = { boot: string } | { runs: string[] } | { run: string; pgid: number; at?: string };
+type JournalRecord = { boot: string } | { runs: string[] } | { run: string; pgid: number; at?: string; lease?: string };
 
 /**
  * Which runs this agent has taken and which process groups it has started, on disk so that the next instance can end programs whose
@@ -55,7 +57,8 @@ export class RunJournal {
       else if ('runs' in record) earlier.runIds.push(...record.runs);
       else {
         earlier.runIds.push(record.run);
-        earlier.groups.push({ runId: record.run, pgid: record.pgid, bootId, startedAt: record.at });
+        const { run: runId, pgid, at: startedAt, lease: leaseToken } = record;
+        earlier.groups.push({ runId, pgid, bootId, startedAt, leaseToken });
       }
     }
     for (const runId of earlier.runIds) this.#seen.add(runId);
@@ -80,10 +83,10 @@ export class RunJournal {
   }
 
   /** To be called right after the spawn. */
-  spawned(runId: string, pgid: number): void {
+  spawned({ runId, leaseToken }: { runId: string; leaseToken: string }, pgid: number): void {
     const startedAt = processStartedAt(pgid);
-    this.#groups.set(runId, { runId, pgid, bootId: this.#bootId, startedAt });
-    this.#append({ run: runId, pgid, at: startedAt });
+    this.#groups.set(runId, { runId, pgid, bootId: this.#bootId, startedAt, leaseToken });
+    this.#append({ run: runId, pgid, at: startedAt, lease: leaseToken });
   }
 
   /** The run and its processes are over. Only kept in memory: a group that is gone is recognised anyway. */
@@ -116,6 +119,7 @@ export class RunJournal {
       run: group.runId,
       pgid: group.pgid,
       at: group.startedAt,
+      lease: group.leaseToken,
     }));
     const records: JournalRecord[] = [{ boot: this.#bootId }, { runs: [...this.#seen] }, ...groups];
     const text = records.map((record) => recordLine(JSON.stringify(record))).join('');

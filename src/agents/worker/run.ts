@@ -1,6 +1,6 @@
 import type { Clock } from '../../clock.ts';
 import { messageOf } from '../../errors.ts';
-import { type Assignment, type Report, WIRE_LIMITS } from '../protocol.ts';
+import { type Assignment, CHECKPOINT_LIMITS, type Report, WIRE_LIMITS } from '../protocol.ts';
 import { type Masking, maskingOf } from './masking.ts';
 import { type Outgoing, outgoing, type ReportBody } from './outgoing.ts';
 import { clip } from './runtime/capture.ts';
@@ -13,7 +13,7 @@ export interface RunContext {
   hurry: AbortSignal;
   /** Takes a report; in the order of `seq`. */
   send(item: Outgoing): void;
-  spawned(runId: string, pgid: number): void;
+  spawned(run: { runId: string; leaseToken: string }, pgid: number): void;
 }
 
 /** No timer of Node is longer than about 24 days; a run that may last longer is looked at once a day. */
@@ -98,7 +98,7 @@ export class Run {
         return run.#signal();
       },
       emit: (body) => this.#report(body),
-      spawned: (pgid) => this.#context.spawned(this.runId, pgid),
+      spawned: (pgid) => this.#context.spawned(this, pgid),
     };
   }
 
@@ -146,10 +146,12 @@ const FIELD_LIMITS: Partial<Record<string, number>> = {
   ...WIRE_LIMITS,
   text: WIRE_LIMITS.log,
   prompt: WIRE_LIMITS.error,
+  // As a whole, by those who read it.
+  data: CHECKPOINT_LIMITS.bytes,
 };
 
 /** Masks every text in a report, at any depth. Texts stay within the wire's limits: the mask may be longer than a secret. */
-function maskBody(body: ReportBody, masking: Masking): ReportBody {
+export function maskBody(body: ReportBody, masking: Masking): ReportBody {
   const entries = Object.entries(body).map(([field, value]) => {
     const limit = FIELD_LIMITS[field] ?? WIRE_LIMITS.output;
     return [field, PROTOCOL_FIELDS.has(field) ? value : maskValue(value, masking, limit)];

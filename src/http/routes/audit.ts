@@ -16,7 +16,7 @@ const entrySchema = z.object({
 
 /** Rows name tasks by their row; people know them by their public id. */
 const publicTarget = (target: string, ids: IdCodec) =>
-  target.replace(/^task#(\d{1,15})$/, (_match, id: string) => `task/${ids.encode(Number(id))}`);
+  target.replace(/^(task|flow)#(\d{1,15})$/, (_match, kind: string, id: string) => `${kind}/${ids.encode(Number(id))}`);
 
 /** Who changed what. */
 export const auditRoutes =

@@ -2,6 +2,7 @@ import { type BreakerView, listBreakers } from '../../tasks/breaker-read.ts';
 import { countByStatus } from '../../tasks/queries.ts';
 import type { FinishedTasks } from '../../telemetry/finished.ts';
 import type { Figures } from '../../telemetry/metrics.ts';
+import { namedLanes } from '../controls.ts';
 import type { Rooms } from '../rooms.ts';
 import { oldestWaiting, undelivered } from './queries.ts';
 
@@ -25,12 +26,13 @@ export function figuresOf(rooms: Rooms, finished: FinishedTasks | undefined): ()
 }
 
 async function read(
-  { store, clock, registry, dispatch, breakers }: Rooms,
+  { store, clock, registry, dispatch, breakers, line, templates }: Rooms,
   finished: FinishedTasks | undefined,
 ): Promise<Figures> {
   const now = clock.now();
   const [oldest] = await store.all(oldestWaiting, { now });
   const agents = await registry.list();
+  const waiting = line.waitingLanes(now);
   const online = agents.filter((agent) => agent.online).length;
   return {
     now,
@@ -40,6 +42,7 @@ async function read(
     inboxNew: oldest?.inbox_new ?? 0,
     oldest: { task: oldest?.task_at ?? null, outbox: oldest?.outbox_at ?? null, inbox: oldest?.inbox_at ?? null },
     breakers: new Map((await listBreakers(store, breakers.policies, now)).flatMap(stateNumber)),
+    lanes: new Map([...namedLanes(templates)].map((lane) => [lane, waiting.get(lane) ?? null])),
     agents: { online, offline: agents.length - online },
     parkedPulls: dispatch.waiting,
     store: store.stats(),

@@ -1,6 +1,8 @@
 import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
 import { z } from 'zod';
+import { AppError } from '../../errors.ts';
 import { flowById, flowsOf, flowTasks } from '../../flows/queries.ts';
+import { cancelFlowsVerb } from '../../flows/stop.ts';
 import type { IdCodec } from '../../ids.ts';
 import type { FlowTable } from '../../store/tables.ts';
 import { NOTIFY_POLICIES, type NotifyPolicy, TASK_STATES, type TaskState } from '../../tasks/states.ts';
@@ -8,12 +10,15 @@ import type { Rooms } from '../rooms.ts';
 import {
   epochMs,
   filterId,
+  idOf,
+  idParams,
   nextCursor,
   notFound,
   pageOf,
   pageQuery,
   publicId,
   refusals,
+  refusalsOfChange,
   refusalsWithId,
 } from './shapes.ts';
 
@@ -21,7 +26,7 @@ const FLOW_STATES = ['active', 'waiting', 'blocked', 'finished', 'failed', 'canc
 
 const flowSchema = z.object({
   flowId: publicId,
-  sessionKey: z.string(),
+  sessionKey: z.string().optional().describe('absent: no conversation owns it'),
   status: z.enum(FLOW_STATES),
   revision: z.number().int(),
   goal: z.string(),
@@ -33,6 +38,7 @@ const flowSchema = z.object({
   createdAt: epochMs,
   updatedAt: epochMs,
   endedAt: epochMs.optional(),
+  deadlineAt: epochMs.optional().describe('what is left of it then is stopped'),
 });
 type Flow = z.infer<typeof flowSchema>;
 
@@ -44,9 +50,9 @@ const listQuery = z.strictObject({
   ...pageQuery,
 });
 
-/** Reading flows. */
+/** Reading and cancelling flows. */
 export const flowRoutes =
-  ({ store }: Rooms): FastifyPluginAsyncZod =>
+  ({ store, emit }: Rooms): FastifyPluginAsyncZod =>
   async (app) => {
     const tags = ['flows'];
     app.get('/api/flows', {
@@ -80,7 +86,27 @@ export const flowRoutes =
         };
       },
     });
+    const cancel = cancelFlowsVerb(emit);
+    app.post('/api/flows/:id/cancel', {
+      schema: {
+        tags,
+        summary: 'Cancel what is left of a flow; what runs is told to stop. It gets no more tasks',
+        params: idParams,
+        response: { 202: flowSchema, ...refusalsOfChange },
+      },
+      handler: async ({ params }, reply) => {
+        const id = idOf(store.ids, params.id, 'flow');
+        const [answer] = await store.write(cancel, [{ id, by: ACTOR }]);
+        if (answer!.result === 'unknown') throw notFound('flow', params.id);
+        if (answer!.result === 'already')
+          throw new AppError('conflict', `flow ${params.id} is already ${answer!.status}`);
+        return reply.code(202).send(flowOf((await store.all(flowById, { id }))[0]!, store.ids));
+      },
+    });
   };
+
+/** Who asked, in events and audit entries. */
+const ACTOR = 'api:admin';
 
 async function findFlow(store: Rooms['store'], text: string): Promise<FlowTable | undefined> {
   const id = store.ids.decode(text);
@@ -92,7 +118,7 @@ async function findFlow(store: Rooms['store'], text: string): Promise<FlowTable 
 function flowOf(row: FlowTable, ids: IdCodec): Flow {
   return {
     flowId: ids.encode(row.id),
-    sessionKey: row.owner_session_key,
+    sessionKey: row.owner_session_key || undefined,
     status: row.status as Flow['status'],
     revision: row.revision,
     goal: row.goal,
@@ -104,5 +130,6 @@ function flowOf(row: FlowTable, ids: IdCodec): Flow {
     createdAt: row.created_at,
     updatedAt: row.updated_at,
     endedAt: row.ended_at ?? undefined,
+    deadlineAt: row.deadline_at ?? undefined,
   };
 }

@@ -6,6 +6,8 @@ import { writeProbe } from './queries.ts';
 export interface Readiness {
   /** The store takes writes and every channel works. */
   ready: boolean;
+  /** There while nothing new starts because a person has said so: requests are still taken, so it is no reason to be away. */
+  draining?: { since: number; by: string; why?: string };
   store: { ok: boolean; problem?: string };
   channels: ChannelReadiness[];
 }
@@ -29,14 +31,18 @@ export function readinessOf({
   store,
   clock,
   channels,
-}: Pick<Rooms, 'store' | 'clock' | 'channels'>): () => Promise<Readiness> {
+  controls,
+}: Pick<Rooms, 'store' | 'clock' | 'channels'> & Partial<Pick<Rooms, 'controls'>>): () => Promise<Readiness> {
   let probe: { at: number; result: Promise<Readiness['store']> } | undefined;
   return async () => {
     const now = performance.now();
     if (!probe || now - probe.at >= PROBE_EVERY_MS) probe = { at: now, result: probeStore(store) };
     const stored = await probe.result;
     const found = channelsOf(channels, clock);
-    return { ready: stored.ok && found.every((channel) => channel.ok), store: stored, channels: found };
+    const ready = stored.ok && found.every((channel) => channel.ok);
+    const drain = controls?.drain;
+    const draining = drain && { since: drain.at, by: drain.by, ...(drain.why === null ? {} : { why: drain.why }) };
+    return { ready, ...(draining ? { draining } : {}), store: stored, channels: found };
   };
 }
 

@@ -14,6 +14,10 @@ const counts = z.record(z.string(), count);
 
 const readinessSchema = z.object({
   ready: z.boolean(),
+  draining: z
+    .object({ since: epochMs, by: z.string(), why: z.string().optional() })
+    .optional()
+    .describe('nothing new starts, because a person has said so'),
   store: z.object({ ok: z.boolean(), problem: z.string().optional() }),
   channels: z.array(
     z.object({
@@ -113,7 +117,7 @@ const metricsRoute =
   };
 
 function statsOf({ version, clock, startedAt }: Rooms, figures: Figures): z.infer<typeof statsSchema> {
-  const { now: _now, breakers: _breakers, tasks, finished, outbox, ...rest } = figures;
+  const { now: _now, breakers: _breakers, lanes: _lanes, tasks, finished, outbox, ...rest } = figures;
   const plain = {
     tasks: Object.fromEntries(tasks),
     finished: Object.fromEntries(finished),

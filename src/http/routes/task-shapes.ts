@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { NEED_CONDITIONS } from '../../tasks/needs-graph.ts';
 import { ERROR_CLASSES } from '../../tasks/run-words.ts';
 import { DELIVERY_STATES, NOTIFY_POLICIES, PRIORITIES, TASK_SOURCES, TASK_STATES } from '../../tasks/states.ts';
 import { epochMs, publicId } from './shapes.ts';
@@ -46,12 +47,25 @@ export const taskSchema = z.object({
   cleanupAfter: epochMs.optional(),
   cancelRequestedAt: epochMs.optional(),
   progress: z.object({ percent: z.number().nullable(), message: z.string().nullable() }).optional(),
+  checkpointVersion: z.number().int().optional(),
   question: z.object({ prompt: z.string(), options: z.array(z.string()) }).optional(),
   summary: z.string().optional(),
   sessionKey: z.string().optional(),
   flowId: publicId.optional(),
   notifyPolicy: z.enum(NOTIFY_POLICIES),
   deliveryStatus: z.enum(DELIVERY_STATES),
+  needs: z
+    .array(
+      z.object({
+        taskId: publicId,
+        status: z.enum(TASK_STATES).optional().describe('absent: that task is gone'),
+        when: z.enum(NEED_CONDITIONS),
+        met: z.boolean(),
+      }),
+    )
+    .optional()
+    .describe('of a task of a graph that is read alone'),
+  neededBy: z.array(z.object({ taskId: publicId, status: z.enum(TASK_STATES) })).optional(),
   runs: z.array(runSchema),
 });
 

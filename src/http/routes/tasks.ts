@@ -140,7 +140,9 @@ const changingRoutes =
         if (answer!.result === 'refused')
           throw new AppError(
             'conflict',
-            `task ${params.id} is ${answer!.status}; only a task that ended without success can be retried`,
+            answer!.because === 'needs'
+              ? `task ${params.id} is ${answer!.status} because of tasks that it needs; it goes on by itself once they have succeeded`
+              : `task ${params.id} is ${answer!.status}; only a task that ended without success can be retried`,
           );
         return reply.code(202).send(await changed(params.id));
       },

@@ -79,11 +79,13 @@ describe('run journal', () => {
     first.begin();
     first.taken(['a', 'b']);
     const pgid = program();
-    first.spawned('a', pgid);
+    first.spawned({ runId: 'a', leaseToken: 'l' }, pgid);
     const second = journal('boot-2');
     const earlier = await second.read();
     expect(earlier.runIds).toEqual(expect.arrayContaining(['a', 'b']));
-    expect(earlier.groups).toEqual([{ runId: 'a', pgid, bootId: 'boot-1', startedAt: processStartedAt(pgid) }]);
+    expect(earlier.groups).toEqual([
+      { runId: 'a', leaseToken: 'l', pgid, bootId: 'boot-1', startedAt: processStartedAt(pgid) },
+    ]);
     second.begin();
     expect(second.knows('b')).toBe(true);
     expect((await journal().read()).groups).toEqual([]);
@@ -96,7 +98,7 @@ describe('run journal', () => {
     await first.read();
     first.begin();
     first.taken(['long']);
-    first.spawned('long', process.pid);
+    first.spawned({ runId: 'long', leaseToken: 'l' }, process.pid);
     for (let i = 0; i < 30_000; i += 100) {
       const ids = Array.from({ length: 100 }, (_, j) => `run${i + j}`);
       first.taken(ids);
@@ -176,6 +178,23 @@ describe('backlog', () => {
     for (const [seq, percent] of [10, 20, 30].entries())
       backlog.push(outgoing({ runId: 'a', leaseToken: 'l', seq, type: 'progress', percent }));
     expect(takeAll(backlog).map((item) => item.seq)).toEqual([2]);
+  });
+
+  it('keeps only the newest checkpoint of a run, also of those that came back unsent, and says which ones are needless', () => {
+    const backlog = new Backlog();
+    const checkpoint = (runId: string, seq: number) =>
+      outgoing({ runId, leaseToken: 'l', seq, type: 'checkpoint', data: seq });
+    const keys = (items: readonly { key: string }[]) => items.map((item) => item.key);
+    expect(backlog.push(checkpoint('a', 1))).toEqual([]);
+    expect(backlog.push(checkpoint('b', 1))).toEqual([]);
+    expect(keys(backlog.push(checkpoint('a', 3)))).toEqual(['a:1']);
+    const onItsWay = takeAll(backlog);
+    expect(keys(onItsWay)).toEqual(['b:1', 'a:3']);
+    backlog.push(checkpoint('a', 5));
+    expect(keys(backlog.putBack(onItsWay))).toEqual(['a:3']);
+    expect(keys(backlog.push(checkpoint('a', 7)))).toEqual(['a:5']);
+    expect(keys(backlog.push(checkpoint('a', 6)))).toEqual(['a:6']);
+    expect(keys(takeAll(backlog))).toEqual(['b:1', 'a:7']);
   });
 
   it('holds back a run that has a report on its way, and puts back what could not be sent in its old place', () => {

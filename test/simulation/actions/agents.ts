@@ -6,10 +6,10 @@ import type { Action } from './action.ts';
 /** What agents do, by themselves and by accident. */
 export const AGENTS: readonly Action[] = [
   { name: 'register', weight: 8, run: (world, random) => one(world, random, registers) },
-  { name: 'pull', weight: 10, run: (world, random) => one(world, random, pulls) },
+  { name: 'pull', weight: 16, run: (world, random) => one(world, random, pulls) },
   { name: 'heartbeat', weight: 8, run: (world, random) => one(world, random, beats) },
-  { name: 'work', weight: 26, run: (world, random) => one(world, random, (agent) => agent.work(random.chance(0.15))) },
-  { name: 'report', weight: 16, run: (world, random) => one(world, random, reports) },
+  { name: 'work', weight: 40, run: (world, random) => one(world, random, (agent) => agent.work(random.chance(0.15))) },
+  { name: 'report', weight: 26, run: (world, random) => one(world, random, reports) },
   {
     name: 'release',
     weight: 0.5,
@@ -20,11 +20,11 @@ export const AGENTS: readonly Action[] = [
         return 'hands everything back';
       }),
   },
-  { name: 'kill an agent', weight: 1.5, run: killAgent },
-  { name: 'start an agent', weight: 4, run: startAgent },
+  { name: 'kill an agent', weight: 1.2, run: killAgent },
+  { name: 'start an agent', weight: 6, run: startAgent },
   { name: 'clone an agent', weight: 0.4, run: cloneAgent },
   { name: 'cut off', weight: 0.7, run: cutOff },
-  { name: 'reconnect', weight: 2, run: reconnect },
+  { name: 'reconnect', weight: 3, run: reconnect },
 ];
 
 function one(world: World, random: Random, act: (agent: AgentProcess, random: Random, world: World) => string | null) {
@@ -57,7 +57,8 @@ function reports(agent: AgentProcess, random: Random, world: World): string | nu
   if (!agent.registered || agent.backlog.length === 0 || agent.is('send')) return null;
   const max = random.chance(0.5) ? 100 : random.between(1, 2);
   world.begin(agent.send(max, random.chance(0.4)));
-  return `reports ${agent.backlog.slice(0, max).map(({ runId, seq, type }) => `${runId}:${seq} ${type}`)}`;
+  const reports = agent.backlog.slice(0, max).map(({ runId, seq, type }) => `${world.nameOf(runId)} ${type} ${seq}`);
+  return `reports ${reports.join(', ')}`;
 }
 
 function killAgent(world: World, random: Random): string | null {
@@ -69,7 +70,10 @@ function killAgent(world: World, random: Random): string | null {
 
 function startAgent(world: World, random: Random): string | null {
   const machine = random.pick(world.machines.filter(({ process }) => process === null));
-  return machine ? `start ${world.startAgent(machine).name}` : null;
+  if (!machine) return null;
+  const agent = world.startAgent(machine);
+  world.begin(agent.register());
+  return `start ${agent.name}`;
 }
 
 /** Somebody copied the agent's settings to another machine: nothing of its disk came along. */

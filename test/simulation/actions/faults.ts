@@ -2,14 +2,14 @@ import type { Report } from '../../../src/agents/protocol.ts';
 import { AppError } from '../../../src/errors.ts';
 import type { AgentProcess } from '../agent-process.ts';
 import { LEASE_MS } from '../gateway-process.ts';
-import type { Death } from '../mortal-store.ts';
+import type { Mishap } from '../mortal-store.ts';
 import type { Random } from '../random.ts';
 import { differences } from '../rows.ts';
 import type { World } from '../world.ts';
 import type { Action } from './action.ts';
 
 const HOUR_MS = 3_600_000;
-const PLACES: readonly Death['place'][] = ['before the events', 'before the commit', 'after the commit'];
+const PLACES: readonly Mishap['place'][] = ['before the events', 'before the commit', 'after the commit'];
 
 /** Time, crashes, and words that come too late. */
 export const FAULTS: readonly Action[] = [
@@ -36,6 +36,7 @@ export const FAULTS: readonly Action[] = [
     },
   },
   { name: 'the gateway will die', weight: 1.2, run: planDeath },
+  { name: 'a transaction will fail', weight: 1.5, run: planFailure },
   { name: 'start the gateway', weight: 6, run: startGateway },
   { name: 'late report', weight: 3, run: lateReport },
   { name: 'repeated report', weight: 2, run: repeatedReport },
@@ -63,21 +64,40 @@ async function pause(world: World, random: Random): Promise<string> {
 }
 
 /** Small ones are within the sweeper's tolerance and belong to no law; two before it looks may hide each other. */
-function jump(world: World, random: Random): string | null {
+async function jump(world: World, random: Random): Promise<string | null> {
   if (!world.memory.jumpSeen) return null;
+  const inTheMiddle = random.chance(0.5);
+  if (inTheMiddle) {
+    // A sweep has begun, and does not know yet.
+    world.time.pass(1_050);
+    world.time.fireDue();
+    await world.time.turns(random.between(0, 2));
+  }
   const size = random.chance(0.5) ? random.between(15_000, 60_000) : random.between(60_000, 3 * HOUR_MS);
   const ms = random.chance(0.5) ? size : -size;
   world.time.jump(ms);
   world.memory.jumpSeen = false;
   world.memory.interruptedAt = world.time.monotonic;
-  return `the clock jumps by ${ms} ms`;
+  return `the clock jumps by ${ms} ms${inTheMiddle ? ' in the middle of a sweep' : ''}`;
 }
 
 function planDeath(world: World, random: Random): string | null {
-  if (!world.gateway || world.gateway.dead || world.gateway.store.death) return null;
-  const death = { transactions: random.between(1, 4), place: random.pick(PLACES)! };
-  world.gateway.store.death = death;
-  return `the gateway will die ${death.place} of transaction ${death.transactions} from here`;
+  return plan(world, { transactions: random.between(1, 4), place: random.pick(PLACES)!, kind: 'death' });
+}
+
+function planFailure(world: World, random: Random): string | null {
+  const place = random.chance(0.5) ? 'before the events' : 'before the commit';
+  return plan(world, {
+    transactions: random.between(1, 4),
+    place,
+    kind: random.chance(0.5) ? 'disk full' : 'bad unit',
+  });
+}
+
+function plan({ gateway }: World, mishap: Mishap): string | null {
+  if (!gateway || gateway.dead || gateway.store.mishap) return null;
+  gateway.store.mishap = mishap;
+  return `${mishap.kind} ${mishap.place} of transaction ${mishap.transactions} from here`;
 }
 
 async function startGateway(world: World): Promise<string | null> {
@@ -100,7 +120,11 @@ async function lateReport(world: World, random: Random, check: () => void): Prom
 /** A word that was answered long ago comes a second time, from somewhere in the network, while its run goes on. */
 async function repeatedReport(world: World, random: Random, check: () => void): Promise<string | null> {
   const agent = random.pick(world.machines.flatMap(({ process }) => process ?? []));
-  const report = random.pick([...(agent?.runs.values() ?? [])].flatMap(({ answered }) => answered));
+  // Of progress that another overtook before it was written, or that died with the gateway's memory, nobody knows that it came.
+  const answered = [...(agent?.runs.values() ?? [])].flatMap((run) =>
+    run.answered.filter((it) => it.type !== 'progress'),
+  );
+  const report = random.pick(answered);
   return agent && report ? mustChangeNothing(world, agent, report, check) : null;
 }
 
@@ -114,7 +138,7 @@ async function mustChangeNothing(
   // New tasks that let reports go first are written.
   await world.pass(25, check);
   const { gateway, rows: before } = world;
-  if (!gateway || gateway.dead || gateway.store.death || !agent.registered || agent.dead) return null;
+  if (!gateway || gateway.dead || gateway.store.mishap || !agent.registered || agent.dead) return null;
   const { identity } = agent.machine;
   const call = { agentId: identity.agentId, instanceId: agent.instanceId, reports: [report] };
   const answer = await gateway.gateway.report(identity, call).catch((error: unknown) => {
@@ -124,8 +148,10 @@ async function mustChangeNothing(
   await world.time.settle();
   check();
   const result = answer?.results[0]?.result ?? 'session_replaced';
-  const what = `late ${report.type} of ${report.runId}: ${result}`;
-  if (result === 'accepted') throw new Error(`${what}, although it must not count any more`);
+  const what = `late ${report.type} of ${world.nameOf(report.runId)}: ${result}`;
+  // Of progress that another has overtaken before it was written, nobody remembers that it came.
+  if (result === 'accepted' && report.type !== 'progress')
+    throw new Error(`${what}, although it must not count any more`);
   const changed = differences(before, world.rows);
   if (changed.length > 0) throw new Error(`${what}, and yet ${changed.join(', ')}`);
   return what;

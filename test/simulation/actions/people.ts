@@ -9,10 +9,10 @@ import type { Action } from './action.ts';
 
 /** What people and programs ask for. */
 export const PEOPLE: readonly Action[] = [
-  { name: 'submit', weight: 10, run: (world, random) => submit(world, randomSubmission(world, random)) },
+  { name: 'submit', weight: 6, run: (world, random) => submit(world, randomSubmission(world, random)) },
   {
     name: 'submit with a key',
-    weight: 3,
+    weight: 2,
     run: (world, random) => {
       const key = `k${world.memory.keys.size + 1}`;
       const submission = { ...randomSubmission(world, random), idempotencyKey: key };
@@ -20,12 +20,12 @@ export const PEOPLE: readonly Action[] = [
       return submit(world, submission);
     },
   },
-  { name: 'submit again', weight: 3, run: submitAgain },
-  { name: 'submit a batch', weight: 1, run: submitBatch },
+  { name: 'submit again', weight: 2, run: submitAgain },
+  { name: 'submit a batch', weight: 0.5, run: submitBatch },
   { name: 'key with another payload', weight: 0.3, run: submitConflict },
   {
     name: 'cancel',
-    weight: 4,
+    weight: 2.5,
     run: (world, random) => order(world, random, 'cancel', (task) => !isFinal(task.status as TaskState)),
   },
   {

@@ -1,8 +1,15 @@
 import type { Invariant } from './invariant.ts';
+import { LIMIT_LAWS } from './limits.ts';
 import { MESSAGE_LAWS } from './messages.ts';
 import { RUN_LAWS } from './runs.ts';
 import { TASK_LAWS } from './tasks.ts';
 import { WAITING_LAWS } from './waiting.ts';
 
 /** Everything that must hold at every step. */
-export const INVARIANTS: readonly Invariant[] = [...TASK_LAWS, ...RUN_LAWS, ...MESSAGE_LAWS, ...WAITING_LAWS];
+export const INVARIANTS: readonly Invariant[] = [
+  ...TASK_LAWS,
+  ...RUN_LAWS,
+  ...MESSAGE_LAWS,
+  ...WAITING_LAWS,
+  ...LIMIT_LAWS,
+];

@@ -1,5 +1,5 @@
 import { isDeepStrictEqual } from 'node:util';
-import type { RunTable, TaskTable } from '../../../src/store/tables.ts';
+import type { RunTable } from '../../../src/store/tables.ts';
 import { isHeld, type TaskState } from '../../../src/tasks/states.ts';
 import { CANCEL_GRACE_MS, LEASE_MS } from '../gateway-process.ts';
 import type { Rows } from '../rows.ts';
@@ -62,8 +62,8 @@ export const RUN_LAWS: readonly Invariant[] = [
   {
     name: 'only the current run of a task speaks for it',
     breach: ({ before, now, changed, world }) =>
-      firstBreach(changed.tasks, (task) => {
-        const old = before.tasks.get(task.id);
+      firstBreach(changed.tasks, ({ id: taskId }) => {
+        const [task, old] = [now.tasks.get(taskId)!, before.tasks.get(taskId)];
         if (task === old) return undefined;
         return firstBreach(VOICES, (column) => voiceBreach(task, old, column, now, (id) => world.ids.decode(id)));
       }),
@@ -93,10 +93,12 @@ function expiryBreach({ before, world }: Look, run: RunTable): string | undefine
 /** Columns in which a run leaves a text that names itself and its report's number: `run:seq`. */
 const VOICES = ['progress', 'checkpoint', 'summary', 'error'] as const;
 
+type TaskSeen = Rows['tasks'] extends ReadonlyMap<number, infer T> ? T : never;
+
 /** What is new must come from the run that holds the task now or held it at the last look, and be newer than what it had said. */
 function voiceBreach(
-  task: TaskTable,
-  old: TaskTable | undefined,
+  task: TaskSeen,
+  old: TaskSeen | undefined,
   column: (typeof VOICES)[number],
   now: Rows,
   decode: (publicId: string) => number | undefined,

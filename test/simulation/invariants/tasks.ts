@@ -74,17 +74,18 @@ export const TASK_LAWS: readonly Invariant[] = [
     breach: ({ now, changed }) => {
       if (changed.tasks.length === 0) return undefined;
       const spent = attemptsOf(now.runs.values());
-      // Whoever answers a question or removes a block asks for one more run.
-      const asks = countByGeneration(
-        now.runs.values(),
-        ({ outcome }) => outcome === 'blocked' || outcome === 'needs_input',
-      );
+      // Whoever answers a question, removes a block or says what becomes of a lost run asks for one more.
+      const asks = countByGeneration(now.runs.values(), ({ outcome, task_id }) => {
+        const asked = outcome === 'lost' && now.tasks.get(task_id)!.on_lost === 'ask';
+        return asked || outcome === 'blocked' || outcome === 'needs_input';
+      });
       return firstBreach(changed.tasks, (task) => {
         const started = spent.get(`${task.id}/${task.generation}`) ?? 0;
         const limit = task.max_attempts + (asks.get(`${task.id}/${task.generation}`) ?? 0);
         if (task.attempt > limit) return `task ${task.id} has ${task.attempt} of ${limit} attempts`;
-        // A run that a cancel has ended may have been a refund, and is not one any more.
-        const fits = task.status === 'cancelled' ? task.attempt >= started : task.attempt === started;
+        // A run that ends its task is no refund, though it was handed back or came against a rate limit.
+        const more = task.status === 'cancelled' || task.status === 'failed' ? 1 : 0;
+        const fits = task.attempt === started || task.attempt === started + more;
         return fits ? undefined : `task ${task.id} counts ${task.attempt} attempts, its runs ${started}`;
       });
     },

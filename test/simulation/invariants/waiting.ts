@@ -1,5 +1,6 @@
 import { labelSuffix } from '../../../src/tasks/streams.ts';
 import type { AgentProcess } from '../agent-process.ts';
+import { FREE_TEMPLATES } from '../world.ts';
 import { firstBreach, type Invariant } from './invariant.ts';
 
 /** Time passes in pieces of up to 8 seconds, and the sweeper may need one of them to notice. */
@@ -15,8 +16,11 @@ export const WAITING_LAWS: readonly Invariant[] = [
       if (waiting.length === 0) return undefined;
       return firstBreach(memory.dueSince, ([id, since]) => {
         if (time.monotonic - since < MOMENT_MS) return undefined;
-        const taker = waiting.find((agent) => queuesOf(agent).has(now.tasks.get(id)!.queue));
-        return taker && `task ${id} is due for ${time.monotonic - since} ms, and ${taker.name} waits for work`;
+        const { template, queue } = now.tasks.get(id)!;
+        const taker = FREE_TEMPLATES.has(template) && waiting.find((agent) => queuesOf(agent).has(queue));
+        return taker
+          ? `task ${id} is due for ${time.monotonic - since} ms, and ${taker.name} waits for work`
+          : undefined;
       });
     },
   },

@@ -52,9 +52,14 @@ export class OutputStream {
     this.#source.removeAllListeners('data');
     this.#source.destroy();
     this.#push(this.#clean.end());
-    for (const remark of remarks) this.#log(`[errand] ${remark}\n`);
+    for (const remark of remarks) this.remark(remark);
     this.#sendGathered();
     if (this.#late) this.#send(this.#late.text());
+  }
+
+  /** Something that the agent has to say, on a line of its own. */
+  remark(text: string): void {
+    this.#log(`[errand] ${text}\n`);
   }
 
   /** Head and tail of what was printed. */

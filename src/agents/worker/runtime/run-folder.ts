@@ -1,12 +1,16 @@
 import { constants } from 'node:fs';
-import { mkdir, open, readdir, rm, writeFile } from 'node:fs/promises';
+import { type FileHandle, mkdir, open, readdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type ArgValue, type Assignment, WIRE_LIMITS } from '../../protocol.ts';
 import { clip } from './capture.ts';
 
 /** Of a file that a program wrote, no more than this is read. */
 const READ_BYTES = 1024 * 1024;
+/** Far longer than any line of progress that is told. */
+const TAIL_BYTES = 64 * 1024;
 const MAX_OUTPUTS = 64;
+/** Its name in the folder of its run. */
+export const CHECKPOINT_OUT = 'checkpoint-out.json';
 
 /** The folders and files of one run (contract, section 3). Everything lies in one folder that is removed afterwards. */
 export interface RunFolder {
@@ -40,7 +44,7 @@ export async function makeRunFolder(workDir: string, assignment: Assignment): Pr
     progress: join(root, 'progress'),
     summary: join(root, 'summary'),
     checkpointIn: join(root, 'checkpoint-in.json'),
-    checkpointOut: join(root, 'checkpoint-out.json'),
+    checkpointOut: join(root, CHECKPOINT_OUT),
     retryAfter: join(root, 'retry-after'),
     question: join(root, 'question'),
   };
@@ -77,6 +81,7 @@ export function programEnvironment(
     ERRAND_SUMMARY: folder.summary,
     ERRAND_CHECKPOINT_IN: folder.checkpointIn,
     ERRAND_CHECKPOINT_OUT: folder.checkpointOut,
+    ERRAND_CHECKPOINT_VERSION: String(assignment.checkpointVersion ?? 0),
     ERRAND_RETRY_AFTER: folder.retryAfter,
     ERRAND_QUESTION: folder.question,
     ERRAND_ARTIFACTS: folder.artifacts,
@@ -87,17 +92,45 @@ export function programEnvironment(
  * The first megabyte of a file a program wrote, or undefined where there is none. Only a plain file is opened: a pipe would block, a
  * link could point anywhere.
  */
-export async function readProgramFile(path: string, from = 0): Promise<Buffer | undefined> {
+export async function readProgramFile(path: string): Promise<Buffer | undefined> {
+  const file = await openPlain(path);
+  if (!file) return undefined;
+  try {
+    return await readFrom(file, 0, Math.min((await file.stat()).size, READ_BYTES));
+  } finally {
+    await file.close();
+  }
+}
+
+async function openPlain(path: string): Promise<FileHandle | undefined> {
   const file = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK).catch(
     () => undefined,
   );
+  if (!file || (await file.stat()).isFile()) return file;
+  await file.close();
+  return undefined;
+}
+
+async function readFrom(file: FileHandle, from: number, length: number): Promise<Buffer> {
+  const bytes = Buffer.alloc(length);
+  const { bytesRead } = await file.read(bytes, 0, length, from);
+  return bytes.subarray(0, bytesRead);
+}
+
+/**
+ * The text of the end of such a file, from the first line that begins within the last `TAIL_BYTES`: however much a program writes, no
+ * more is read.
+ */
+export async function readProgramTail(path: string): Promise<string | undefined> {
+  const file = await openPlain(path);
   if (!file) return undefined;
   try {
-    const found = await file.stat();
-    if (!found.isFile()) return undefined;
-    const bytes = Buffer.alloc(Math.min(Math.max(0, found.size - from), READ_BYTES));
-    const { bytesRead } = await file.read(bytes, 0, bytes.length, from);
-    return bytes.subarray(0, bytesRead);
+    const { size } = await file.stat();
+    // One byte more tells whether the first line is a whole one.
+    const from = Math.max(0, size - TAIL_BYTES - 1);
+    const bytes = await readFrom(file, from, size - from);
+    const start = from === 0 ? 0 : bytes.indexOf(0x0a) + 1;
+    return from > 0 && start === 0 ? undefined : bytes.subarray(start).toString('utf8').replaceAll('\0', '');
   } finally {
     await file.close();
   }

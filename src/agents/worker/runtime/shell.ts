@@ -74,7 +74,7 @@ export class ShellRuntime implements Runtime {
     }
     const stdout = outputOf(program, 'stdout', job);
     const stderr = outputOf(program, 'stderr', job);
-    const files = new ProgramFiles(folder, job.emit);
+    const files = new ProgramFiles(folder, job, (text) => stderr.remark(text));
     files.start();
     const exit = await program.over(Promise.all([stdout.ended, stderr.ended]));
     return endOf(exit, spec, { folder, files, stdout, stderr });
@@ -95,7 +95,8 @@ interface Remains {
 /** Reads what the program left and judges. */
 async function endOf(exit: ProgramExit, spec: ShellSpec, remains: Remains): Promise<RunEnd> {
   const { folder, files, stdout, stderr } = remains;
-  const complaints = await files.finish();
+  await files.finish();
+  const complaints: string[] = [];
   const parsed = parseOutputs((await readProgramText(folder.output)) ?? '');
   const artifacts = await countArtifacts(folder);
   if (artifacts > 0) complaints.push(`${artifacts} files in ERRAND_ARTIFACTS were not collected: not available yet`);

@@ -1,7 +1,6 @@
-import type { Lang } from '../sessions/lang.ts';
-
 /** Pieces that every text for a person is made of: no fixed language, no domain words, pure. */
 
+const SENTENCE_LIMIT = 240;
 const SECOND_MS = 1_000;
 const UNITS = [
   { ms: 86_400_000, en: 'd', zh: '天' },
@@ -11,7 +10,7 @@ const UNITS = [
 ] as const;
 
 /** `3 s`, `2 min 5 s`, `1 h 4 min`: the largest unit and the next one, as a person would say it. */
-export function duration(lang: Lang, ms: number): string {
+export function duration(lang: 'en' | 'zh', ms: number): string {
   if (ms < SECOND_MS) return lang === 'zh' ? '不到 1 秒' : 'under 1 s';
   const top = UNITS.findIndex((unit) => ms >= unit.ms);
   const first = Math.floor(ms / UNITS[top]!.ms);
@@ -30,6 +29,18 @@ export function shortened(text: string, max: number): string {
 /** A text from a program or a person on one line. */
 export function oneLine(text: string, max: number): string {
   return shortened(printable(text).replace(/\s+/g, ' ').trim(), max);
+}
+
+/** One sentence of what a program or an agent says about a failure: no stack, no second line. */
+export function sentenceOf(error: string | null): string {
+  const lines = printable(error ?? '')
+    .split('\n')
+    .map((line) => line.trim())
+    .filter((line) => line !== '');
+  const first = lines[0] ?? '';
+  // Python tells the error last, everybody else first.
+  const line = first.startsWith('Traceback (most recent call last)') ? lines.at(-1)! : first;
+  return oneLine(line.replace(/^(?:Uncaught )?Error: /, ''), SENTENCE_LIMIT);
 }
 
 /**

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { duration, headAndTail, oneLine, printable, shortened } from '../../src/notifications/text.ts';
+import { duration, headAndTail, oneLine, printable, shortened } from '../src/text.ts';
 
 describe('durations', () => {
   it.each([
