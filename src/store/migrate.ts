@@ -5,8 +5,8 @@ import { effectsSchema } from './migrations/0002-effects.ts';
 import { retriesSchema } from './migrations/0003-retries.ts';
 import { retentionSchema } from './migrations/0004-retention.ts';
 import { breakersSchema } from './migrations/0005-breakers.ts';
-import { needsSchema } from './migrations/0007-needs.ts';
-import { checkpointsSchema } from './migrations/0008-checkpoints.ts';
+import { needsSchema } from './migrations/0006-needs.ts';
+import { checkpointsSchema } from './migrations/0007-checkpoints.ts';
 
 export interface Migration {
   readonly version: number;

@@ -55,6 +55,31 @@ it('after a start nothing expires for one lease time, and what agents did meanwh
   expect([(await core.task(kept)).status, (await core.task(over)).status]).toEqual(['succeeded', 'succeeded']);
 });
 
+it('a jump of the clock right before or after the transaction of a sweep does not go unseen', async () => {
+  let jumpMs = 0;
+  const { registry, clock } = core;
+  // The last thing in the transaction of a sweep: the jump comes when it is on disk, before the sweeper goes on.
+  const jumping = {
+    flush: (tx: Parameters<typeof registry.flush>[0]) => {
+      tx.afterCommit(() => clock.advance(jumpMs));
+      return registry.flush(tx);
+    },
+  } as typeof registry;
+  const sweeper = core.sweeper({ registry: jumping });
+  await sweeper.sweepOnce();
+  const id = await core.create();
+  await core.run();
+  jumpMs = 3_600_000;
+  await sweeper.sweepOnce();
+  jumpMs = 0;
+  await sweeper.sweepOnce();
+  expect((await core.task(id)).status).toBe('running');
+  const sweeping = sweeper.sweepOnce();
+  clock.advance(3_600_000);
+  await sweeping;
+  expect((await core.task(id)).status).toBe('running');
+});
+
 it('a pause of the process costs nobody a lease', async () => {
   const sweeper = core.sweeper();
   await sweeper.sweepOnce();

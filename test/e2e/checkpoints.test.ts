@@ -84,12 +84,12 @@ class Steps {
     writeFileSync(`${this.book}.hold`, boundary);
   }
 
-  /** Answers the process id of the program once it waits. */
+  /** Answers the process id of the program once it waits, and its agent has noted that it is to be ended should the agent die. */
   async waits(): Promise<number> {
-    return until(
-      () => Number(existsSync(`${this.book}.here`) && readFileSync(`${this.book}.here`, 'utf8')),
-      'the boundary',
-    );
+    const [here, journal] = [`${this.book}.here`, join(processes.folder, 'agent-1', 'runs.log')];
+    const pid = await until(() => Number(existsSync(here) && readFileSync(here, 'utf8')), 'the boundary');
+    await until(() => readFileSync(journal, 'utf8').includes(`"pgid":${pid},`), 'the agent to know its program');
+    return pid;
   }
 
   goOn(): void {

@@ -17,9 +17,11 @@ import { createOutbox } from '../../src/outbox/enqueue.ts';
 import type { OutboxEvent } from '../../src/outbox/message.ts';
 import { EventQueue } from '../../src/store/events.ts';
 import { openSqlite } from '../../src/store/sqlite.ts';
+import type { Verb } from '../../src/store/tx.ts';
 import { Breakers } from '../../src/tasks/breakers.ts';
-import { cancelTasksVerb } from '../../src/tasks/cancel.ts';
+import { cancelTasksVerb, type TaskOrder } from '../../src/tasks/cancel.ts';
 import { TaskLine } from '../../src/tasks/claim.ts';
+import { pauseTasksVerb, resumeTasksVerb } from '../../src/tasks/controls-tasks.ts';
 import { retryTasksVerb } from '../../src/tasks/retry.ts';
 import type { TaskEvent } from '../../src/tasks/task.ts';
 import { BAD_UNIT, MortalStore } from './mortal-store.ts';
@@ -42,6 +44,8 @@ export interface GatewayPlace {
   readonly platforms: Platforms;
   readonly channel: SentChannel;
   onTaskEvents(events: readonly TaskEvent[]): void;
+  /** Senders may be unable to say what became of the messages in their hands. */
+  onDoubt(): void;
 }
 
 /** One life of the gateway: the rooms of the application on the real store, without HTTP. It can die at any await. */
@@ -54,7 +58,8 @@ export class GatewayProcess {
   readonly gateway: AgentGateway;
   readonly submitter: Submitter;
   readonly base: Base;
-  readonly verbs: { cancel: ReturnType<typeof cancelTasksVerb>; retry: ReturnType<typeof retryTasksVerb> };
+  /** What a person can say about one task. */
+  readonly verbs: Record<'cancel' | 'retry' | 'pause' | 'resume', Verb<TaskOrder, { result: string }>>;
   readonly #sweeper: Sweeper;
   readonly #delivery: Delivery;
   readonly #died: Promise<void>;
@@ -66,10 +71,11 @@ export class GatewayProcess {
       tellDeath = resolve;
     });
     const real = openSqlite({ path: databaseIn(place.folder), clock: time });
-    this.store = new MortalStore(real, () => {
+    const death = () => {
       time.dropTimers();
       tellDeath();
-    });
+    };
+    this.store = new MortalStore(real, { death, badUnit: () => place.onDoubt() });
     this.base = baseOf(place, this.store);
     const { emit } = this.base;
     this.registry = new AgentRegistry({ ...this.base, offlineMs: OFFLINE_MS });
@@ -97,7 +103,12 @@ export class GatewayProcess {
       timeZone: 'UTC',
       patienceMs: () => this.dispatch.patienceMs(),
     });
-    this.verbs = { cancel: cancelTasksVerb(emit), retry: retryTasksVerb(emit) };
+    this.verbs = {
+      cancel: cancelTasksVerb(emit),
+      retry: retryTasksVerb(emit),
+      pause: pauseTasksVerb(emit),
+      resume: resumeTasksVerb(emit),
+    };
     this.#delivery = this.#deliveryTo(place);
     this.#sweeper = new Sweeper({ ...this.base, ...this, leaseMs: LEASE_MS, cancelGraceMs: CANCEL_GRACE_MS });
     this.#subscribe(place);

@@ -24,11 +24,11 @@ export class MortalStore implements Store {
   dead = false;
   mishap: Mishap | null = null;
   readonly #store: Store;
-  readonly #onDeath: () => void;
+  readonly #on: { death(): void; badUnit(): void };
 
-  constructor(store: Store, onDeath: () => void) {
+  constructor(store: Store, on: { death(): void; badUnit(): void }) {
     this.#store = store;
-    this.#onDeath = onDeath;
+    this.#on = on;
     this.dialect = store.dialect;
     this.ids = store.ids;
   }
@@ -66,7 +66,7 @@ export class MortalStore implements Store {
   die(): void {
     if (this.dead) return;
     this.dead = true;
-    this.#onDeath();
+    this.#on.death();
   }
 
   /** What goes wrong in this transaction. */
@@ -82,6 +82,7 @@ export class MortalStore implements Store {
   #strike({ kind }: Mishap): never {
     if (kind === 'disk full') throw new AppError('storage_full', 'the disk is full: nothing was stored');
     if (kind === 'death') this.die();
+    else this.#on.badUnit();
     throw new Error(kind === 'death' ? 'the process is dead' : BAD_UNIT);
   }
 

@@ -116,6 +116,11 @@ export class World implements GatewayPlace, AgentSurroundings {
 
   onTaskEvents: Memory['onTaskEvents'] = (events) => this.memory.onTaskEvents(events);
 
+  onDoubt(): void {
+    const outbox = this.#reader?.read().outbox.values() ?? [];
+    for (const { id, status } of outbox) if (status === 'sending') this.platforms.doubted.add(id);
+  }
+
   onAnsweredEnd({ runId, type }: Report): void {
     this.memory.answeredEnds.set(this.ids.decode(runId)!, type);
   }
@@ -174,9 +179,7 @@ export class World implements GatewayPlace, AgentSurroundings {
   /** The gateway's next life on the same files. */
   async startGateway(): Promise<void> {
     await this.gateway?.bury();
-    // Whether these got there their sender could not say any more.
-    for (const { id, status } of this.#reader?.read().outbox.values() ?? [])
-      if (status === 'sending') this.platforms.doubted.add(id);
+    this.onDoubt();
     this.gateway = new GatewayProcess(this);
     this.memory.interruptedAt = this.time.monotonic;
     this.memory.jumpSeen = true;

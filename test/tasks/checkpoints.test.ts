@@ -2,7 +2,7 @@ import Database from 'better-sqlite3';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { prunableKinds, readBundles } from '../../src/retention/prune.ts';
 import { type HotQuery, Param, sqliteDialect } from '../../src/store/dialect.ts';
-import { checkpointsSchema } from '../../src/store/migrations/0008-checkpoints.ts';
+import { checkpointsSchema } from '../../src/store/migrations/0007-checkpoints.ts';
 import * as queries from '../../src/tasks/checkpoint-queries.ts';
 import { CHECKPOINT_LIMITS, checkpointText } from '../../src/tasks/checkpoint-words.ts';
 import { keepProgress } from '../../src/tasks/queries.ts';

@@ -40,6 +40,16 @@ export const PEOPLE: readonly Action[] = [
       order(world, random, 'retry', ({ status }) => allows('retry', status as TaskState) || status === 'waiting'),
   },
   {
+    name: 'pause',
+    weight: 0.7,
+    run: (world, random) => order(world, random, 'pause', ({ status }) => status === 'queued'),
+  },
+  {
+    name: 'resume',
+    weight: 1,
+    run: (world, random) => order(world, random, 'resume', ({ status }) => status === 'paused'),
+  },
+  {
     name: 'retry what is not over',
     weight: 0.3,
     run: (world, random) => order(world, random, 'retry', ({ status }) => !allows('retry', status as TaskState)),
@@ -131,9 +141,7 @@ function order(
   memory.ordered.add(task.id);
   const answered = world
     .request(null, async ({ store, verbs }) => {
-      const [answer] = await store.write<{ id: number; by: string }, { result: string }>(verbs[verb], [
-        { id: task.id, by: 'somebody' },
-      ]);
+      const [answer] = await store.write(verbs[verb], [{ id: task.id, by: 'somebody' }]);
       return answer!.result;
     })
     .then((result) => {

@@ -5,7 +5,7 @@ import type { Migration } from '../migrate.ts';
  * where there is none, which is what most tasks ever see of this.
  */
 export const checkpointsSchema: Migration = {
-  version: 8,
+  version: 7,
   name: 'checkpoints',
   statements: [
     `create table checkpoint (

@@ -2,7 +2,7 @@ import type { Migration } from '../migrate.ts';
 
 /** Tasks that need other tasks of their flow, and flows that are told and stopped as a whole. */
 export const needsSchema: Migration = {
-  version: 7,
+  version: 6,
   name: 'needs',
   statements: [
     // 1: may need, or be needed by, others of its flow. All other tasks are never looked up in `need`.
