@@ -57,7 +57,7 @@ it('after a start nothing expires for one lease time, and what agents did meanwh
 
 it('a jump of the clock right before or after the transaction of a sweep does not go unseen', async () => {
   let jumpMs = 0;
-  const { registry, clock } = core;
+  const { registry, clock, store, dispatch, emit } = core;
   // The last thing in the transaction of a sweep: the jump comes when it is on disk, before the sweeper goes on.
   const jumping = {
     flush: (tx: Parameters<typeof registry.flush>[0]) => {
@@ -65,7 +65,10 @@ it('a jump of the clock right before or after the transaction of a sweep does no
       return registry.flush(tx);
     },
   } as typeof registry;
-  const sweeper = core.sweeper({ registry: jumping });
+  const sweeper = new Sweeper({
+    ...{ store, clock, dispatch, emit, registry: jumping, log: silentLog },
+    ...{ leaseMs: LEASE_MS, cancelGraceMs: GRACE_MS, monotonic: () => 0 },
+  });
   await sweeper.sweepOnce();
   const id = await core.create();
   await core.run();

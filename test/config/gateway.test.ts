@@ -33,6 +33,7 @@ it('without any variable the gateway is a local one, with the times of the docum
     timeZone: Intl.DateTimeFormat().resolvedOptions().timeZone,
     leaseMs: 30_000,
     heartbeatMs: 10_000,
+    laneWarnMs: 2_000,
     offlineMs: 90_000,
     cancelGraceMs: 30_000,
     retentionMs: 7 * 86_400_000,

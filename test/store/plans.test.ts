@@ -14,6 +14,7 @@ const LIVE = ['run_live', 'inbox_new', 'followup_queued', 'outbox_chat', 'outbox
 const ALLOWED: Readonly<Record<string, { steps: readonly string[]; why: string }>> = {
   'agent.offline': { steps: ['SCAN agent'], why: 'one row per agent' },
   'run.grants': { steps: ['USE TEMP B-TREE FOR ORDER BY'], why: 'sorts what one agent holds' },
+  'why.effects': { steps: ['USE TEMP B-TREE FOR ORDER BY'], why: 'sorts the effects that one task waits for' },
   'outbox.heads': {
     steps: ['SCAN oldest', 'SCAN head', 'SCAN head', 'USE TEMP B-TREE FOR ORDER BY'],
     why: 'the recursive expression; it sorts one row per chat that has waiting messages',

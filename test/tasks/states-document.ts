@@ -52,8 +52,8 @@ const VERB_WORDS: Record<TaskVerb, string> = {
     'Its time to live is over before an agent took it: failed, reason `expired`; a retry by a person lifts that limit. Or its circuit breaker is open and its template says `onOpen: fail`: reason `breaker_open`. Or the deadline of its flow is over: reason `deadline`.',
   cancel:
     'A person calls it off where no agent holds it. On an agent the wish is stored and told; the end follows by another verb.',
-  pause: 'A person sets it aside.',
-  resume: 'A person lets it go on.',
+  pause: 'A person sets it aside; its time to live stands still.',
+  resume: 'A person lets it go on, in its old place.',
   retry:
     'A person runs a finished task again: the next generation, executions counted from zero, one more final message. The history stays. With needs that are not met it waits for them; where one of them has failed it is refused. What was skipped because of it waits again.',
 };
@@ -70,7 +70,7 @@ const RUN_WORDS: Record<RunOutcome, string> = {
 };
 
 const FLOW_WORDS: Record<FlowState, string> = {
-  active: 'A task of it is queued, leased or running.',
+  active: 'A task of it is queued, leased, running or paused.',
   waiting: 'It waits for an event or a time; `waitTarget` says which.',
   blocked: 'It needs a person: `blockedSummary` says what for, `blockedTaskId` where.',
   finished: 'Its last task succeeded; of a graph, all of them.',
