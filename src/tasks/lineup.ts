@@ -226,11 +226,11 @@ export class Lineup {
   ): { band: Band; count: number; alone: boolean } | undefined {
     let best: { band: Band; count: number } | undefined;
     let owners = 0;
-    const held: [Band, Aside][] = [];
+    let held: [Band, Aside][] | undefined;
     const count = (band: Band) => {
       const start = mayStart(band);
       if (typeof start === 'number') return start;
-      if (start.untilAt > now) held.push([band, start]);
+      if (start.untilAt > now) (held ??= []).push([band, start]);
       return 0;
     };
     for (const queue of queues) {
@@ -240,7 +240,7 @@ export class Lineup {
       const found = firstOf(ring, count);
       if (found && (best === undefined || found.band.served < best.band.served)) best = found;
     }
-    for (const [band, { untilAt }] of held) this.#setAside(band, untilAt);
+    for (const [band, { untilAt }] of held ?? []) this.#setAside(band, untilAt);
     return best && { ...best, alone: owners === 1 };
   }
 }

@@ -100,6 +100,8 @@ describe('docs/cli.md', () => {
     words.set('TASK', await submit('hello'));
     words.set('RUNNING', await submit('sleep', { seconds: 600 }));
     words.set('CANCELLED', await submit('sleep', { seconds: 600 }));
+    const waiting = { template: 'hello', pool: 'nowhere' };
+    words.set('WAITING', (await gateway.api<{ taskId: string }>('POST', '/api/tasks', waiting)).body.taskId);
     await gateway.api('POST', '/api/chat/messages', { text: '/run hello' });
     await gateway.api('POST', `/api/tasks/${words.get('CANCELLED')}/cancel`);
     for (const [word, status] of [
@@ -161,5 +163,5 @@ describe('docs/cli.md', () => {
       const { code, err } = await errand(args, { cwd: gateway.folder, env });
       expect({ line, code, err: code === Number(exit) ? '' : err }).toEqual({ line, code: Number(exit), err: '' });
     }
-  }, 180_000);
+  }, 300_000);
 });

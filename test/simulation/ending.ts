@@ -4,6 +4,8 @@ import type { World } from './world.ts';
 
 /** So many rounds must be enough for anything that is going to happen at all. */
 const ROUNDS = 300;
+/** Tasks that an agent takes one after another within a round. */
+const TURNS = 12;
 
 /** The faults stop, and everything is driven until quiet. Answers what waits for ever, in words; undefined when nothing does. */
 export async function endInPeace(world: World, check: () => void): Promise<string | undefined> {
@@ -38,18 +40,21 @@ async function makePeace(world: World, check: () => void): Promise<void> {
   await world.pass(1_500, check);
 }
 
-/** Every agent does its duty once, and its programs end well. */
+/** Every agent does its duty until it finds nothing more to do, and its programs end well. */
 async function everybodyWorks(world: World, check: () => void): Promise<void> {
   for (const machine of world.machines) if (!machine.process) world.startAgent(machine);
   for (const agent of world.agents()) {
     world.begin(agent.register());
     await world.time.settle();
     world.begin(agent.beat(0));
-    world.begin(agent.pull(25_000));
-    await world.time.settle();
-    while (agent.work(true) !== null);
-    world.begin(agent.send(1_000, false));
-    await world.time.settle();
+    for (let turn = 0; turn < TURNS; turn += 1) {
+      world.begin(agent.pull(25_000));
+      await world.time.settle();
+      while (agent.work(true) !== null);
+      if (agent.backlog.length === 0) break;
+      world.begin(agent.send(1_000, false));
+      await world.time.settle();
+    }
     check();
   }
 }

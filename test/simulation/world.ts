@@ -247,7 +247,7 @@ const TEMPLATES: Record<string, string> = {
   fragile: 'onLost: fail\nretry: { max: 4, base: 1s }',
   serial: 'serialKey: "{{n}}"\nretry: { max: 2, base: 1s }',
   single: 'concurrency: 1\nretry: { max: 2, base: 1s }',
-  rated: 'rate: { per: 10s, max: 1 }',
+  rated: 'rate: { per: 5s, max: 1 }',
   guarded: `breaker: ${BREAKER} }`,
   impatient: `breaker: ${BREAKER}, onOpen: fail }`,
 };
