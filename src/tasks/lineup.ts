@@ -218,29 +218,40 @@ export class Lineup {
     }
   }
 
+  /** What is set aside in a look makes room for the next one, so that no number of held streams hides what stands behind them. */
   #first(
     queues: readonly string[],
     priority: number,
     now: number,
     mayStart: (band: Band) => Start,
   ): { band: Band; count: number; alone: boolean } | undefined {
+    for (;;) {
+      const held: [Band, Aside][] = [];
+      const found = this.#look(queues, priority, (band) => {
+        const start = mayStart(band);
+        if (typeof start === 'number') return start;
+        if (start.untilAt > now) held.push([band, start]);
+        return 0;
+      });
+      for (const [band, { untilAt }] of held) this.#setAside(band, untilAt);
+      if (found || held.length === 0) return found;
+    }
+  }
+
+  #look(
+    queues: readonly string[],
+    priority: number,
+    mayStart: (band: Band) => number,
+  ): { band: Band; count: number; alone: boolean } | undefined {
     let best: { band: Band; count: number } | undefined;
     let owners = 0;
-    let held: [Band, Aside][] | undefined;
-    const count = (band: Band) => {
-      const start = mayStart(band);
-      if (typeof start === 'number') return start;
-      if (start.untilAt > now) (held ??= []).push([band, start]);
-      return 0;
-    };
     for (const queue of queues) {
       const ring = this.#rings.get(queue)?.[priority];
       if (!ring || ring.size === 0) continue;
       owners += ring.size;
-      const found = firstOf(ring, count);
+      const found = firstOf(ring, mayStart);
       if (found && (best === undefined || found.band.served < best.band.served)) best = found;
     }
-    for (const [band, { untilAt }] of held ?? []) this.#setAside(band, untilAt);
     return best && { ...best, alone: owners === 1 };
   }
 }

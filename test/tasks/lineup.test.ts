@@ -187,6 +187,11 @@ describe('what is set aside', () => {
     expect(lineup.nextAt).toBe(NOW + 900);
   });
 
+  it('hides nothing that stands behind it, however much it is', () => {
+    for (let n = 0; n < 12_000; n += 1) lineup.note(stream({ owner: `more${n}` }), 1, NOW - 1);
+    expect(lineup.next([QUEUE], turns, NOW, until(NOW + 500))?.band.stream.owner).toBe('free');
+  });
+
   it('comes back with `recall`, in its old age', () => {
     lineup.next([QUEUE], turns, NOW, until(Number.POSITIVE_INFINITY));
     expect(lineup.nextAt).toBe(Number.POSITIVE_INFINITY);
