@@ -17,7 +17,7 @@ import {
 } from '../flows/submit.ts';
 import { type AdminAuth, bearerOf } from './auth.ts';
 import { type HotRoute, hotRoute, parseWith } from './hot.ts';
-import { plainSubmissions, plainSuccesses } from './quick-shapes.ts';
+import { plainSubmission, plainSubmissions, plainSuccesses } from './quick-shapes.ts';
 
 export interface HotRouteOptions {
   admin: AdminAuth;
@@ -50,6 +50,7 @@ function taskRoutes({ admin, submitter }: HotRouteOptions): [string, HotRoute][]
         ...asAdmin,
         bodyLimit: MIB,
         schema: submissionSchema,
+        quick: plainSubmission,
         answer: async (_identity, body) => {
           const task = await submitter.submit(body);
           return { status: task.idempotent ? 200 : 201, body: task };

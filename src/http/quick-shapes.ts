@@ -7,6 +7,11 @@ import { NOTIFY_POLICIES } from '../tasks/states.ts';
  * them on random bodies), at a tenth of the time. Everything else, and every error, is the schemas' to judge.
  */
 
+/** One task that says no more than what to run, for whom. */
+export function plainSubmission(body: unknown): Submission | undefined {
+  return isPlainSubmission(body) ? (body as Submission) : undefined;
+}
+
 /** A batch of tasks that say no more than what to run, for whom. */
 export function plainSubmissions(body: unknown, limit: number): Submission[] | undefined {
   return isList(body, limit, isPlainSubmission) ? (body as Submission[]) : undefined;

@@ -32,6 +32,8 @@ export interface Grant {
 
 /** The line is read anew from the rows after so long, so that a lost hint costs latency and never a task. */
 const RELOAD_MS = 30_000;
+/** Streams that are remembered. */
+const MAX_STREAMS = 10_000;
 /** Agents whose turns are remembered. */
 const MAX_TURNS = 10_000;
 
@@ -54,6 +56,7 @@ export interface Arrivals {
 export class TaskLine {
   /** queued → leased for up to `max` tasks an agent; one new run (the fence) each. An attempt is spent at start, not here. */
   readonly claim: Verb<Claim, Grant[]> = { name: 'task.claim', rank: 90, run: (tx, claims) => this.#claim(tx, claims) };
+  readonly #streams = new Map<number, Stream>();
   readonly #lineup = new Lineup();
   readonly #sources: LineSources;
   readonly #turns = new Map<string, Turns>();
@@ -77,10 +80,9 @@ export class TaskLine {
     const due = new Set<string>();
     const arrivals: Arrivals = { due, count: 0, nextAt: undefined };
     if (queued.length === 0) return arrivals;
-    const ids = [...new Set(queued.map(({ streamId }) => streamId))];
-    const streams = new Map((await tx.all(streamsById, { rows: ids.map((id) => [id]) })).map((row) => [row.id, row]));
+    const streamOf = await this.#streamsOf(tx, new Set(queued.map(({ streamId }) => streamId)));
     for (const { streamId, priority, runAt } of queued) {
-      const stream = streams.get(streamId)!;
+      const stream = streamOf(streamId);
       this.#lineup.note(stream, priority, runAt);
       if (runAt > tx.now) arrivals.nextAt = Math.min(runAt, arrivals.nextAt ?? runAt);
       else {
@@ -91,8 +93,22 @@ export class TaskLine {
     return arrivals;
   }
 
+  /** Streams are never rewritten, so those that were read once are known; those of this transaction only once it is on disk. */
+  async #streamsOf(tx: Tx, ids: ReadonlySet<number>): Promise<(id: number) => Stream> {
+    const missing = [...ids].filter((id) => !this.#streams.has(id));
+    if (missing.length === 0) return (id) => this.#streams.get(id)!;
+    const read = await tx.all(streamsById, { rows: missing.map((id) => [id]) });
+    tx.afterCommit(() => {
+      if (this.#streams.size > MAX_STREAMS) this.#streams.clear();
+      for (const stream of read) this.#streams.set(stream.id, stream);
+    });
+    const fresh = new Map<number, Stream>(read.map((stream) => [stream.id, stream]));
+    return (id) => fresh.get(id) ?? this.#streams.get(id)!;
+  }
+
   /** The line is read anew from the rows at the next claim; for repairs. */
   forget(): void {
+    this.#streams.clear();
     this.#loadedAt = undefined;
   }
 

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { reportRequestSchema } from '../../src/agents/protocol.ts';
 import { submissionSchema } from '../../src/flows/submit.ts';
-import { plainSubmissions, plainSuccesses } from '../../src/http/quick-shapes.ts';
+import { plainSubmission, plainSubmissions, plainSuccesses } from '../../src/http/quick-shapes.ts';
 
 /** Values of every kind, among them those at the edges of what the fields allow. */
 const anything = fc.oneof(
@@ -70,6 +70,7 @@ describe('what is recognised quickly', () => {
         if (quick === undefined) return;
         recognised += 1;
         expect(schema.parse(structuredClone(body))).toEqual(quick);
+        expect(body.map(plainSubmission)).toEqual(quick);
       }),
       { numRuns: 3_000 },
     );
