@@ -52,7 +52,7 @@ function seed() {
   const start = Date.now() - 5 * DAY;
   const args = JSON.stringify(payload(1));
   const numbers = `with recursive n (i) as (select @from union all select i + 1 from n where i + 1 < @to)`;
-  const at = `(@start + i * ${(4 * DAY) / ROWS})`;
+  const at = `cast(@start + i * ${(4 * DAY) / ROWS} as integer)`;
   const statements = [
     `insert into flow (id, owner_session_key, status, route, goal, notify_policy, created_at, updated_at, ended_at)
      select @first + 4 * i, 'agent:main:webchat:direct:user' || (i % 100), 'finished', '{}', 'please', 'done_only', ${at}, ${at}, ${at} from n`,

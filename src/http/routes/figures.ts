@@ -1,4 +1,5 @@
 import { type BreakerView, listBreakers } from '../../tasks/breaker-read.ts';
+import { allBands } from '../../tasks/line-queries.ts';
 import { countByStatus } from '../../tasks/queries.ts';
 import type { FinishedTasks } from '../../telemetry/finished.ts';
 import type { Figures } from '../../telemetry/metrics.ts';
@@ -30,7 +31,8 @@ async function read(
   finished: FinishedTasks | undefined,
 ): Promise<Figures> {
   const now = clock.now();
-  const [oldest] = await store.all(oldestWaiting, { now });
+  const [oldest] = await store.all(oldestWaiting, {});
+  const firstAt = (await store.all(allBands, {})).reduce((first, { head_at }) => Math.min(first, head_at), Infinity);
   const agents = await registry.list();
   const waiting = line.waitingLanes(now);
   const online = agents.filter((agent) => agent.online).length;
@@ -40,7 +42,11 @@ async function read(
     finished: finished?.counts() ?? new Map(),
     outbox: countsOf(await store.all(undelivered, {})),
     inboxNew: oldest?.inbox_new ?? 0,
-    oldest: { task: oldest?.task_at ?? null, outbox: oldest?.outbox_at ?? null, inbox: oldest?.inbox_at ?? null },
+    oldest: {
+      task: firstAt <= now ? firstAt : null,
+      outbox: oldest?.outbox_at ?? null,
+      inbox: oldest?.inbox_at ?? null,
+    },
     breakers: new Map((await listBreakers(store, breakers.policies, now)).flatMap(stateNumber)),
     lanes: new Map([...namedLanes(templates)].map((lane) => [lane, waiting.get(lane) ?? null])),
     agents: { online, offline: agents.length - online },
