@@ -39,7 +39,7 @@ let processes: Processes;
 let book: string;
 beforeEach(async () => {
   // The gateway runs in the processes' own folder and finds `./templates` there.
-  processes = new Processes({ ERRAND_LEASE_MS: '2000', ERRAND_HEARTBEAT_MS: '500' });
+  processes = new Processes({ ERRAND_LEASE_MS: '6000', ERRAND_HEARTBEAT_MS: '500' });
   const { folder } = processes;
   book = join(folder, 'book');
   for (const name of ['bin', 'templates']) mkdirSync(join(folder, name));

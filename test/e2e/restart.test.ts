@@ -41,7 +41,7 @@ it('A48: what was acknowledged is there after kill -9, 20 times', async () => {
 }, 240_000);
 
 it('A47: after kill -9 of the gateway nothing stays running: who lives goes on, who died is replaced, all else keeps its plan', async () => {
-  const processes = house({ ERRAND_LEASE_MS: '2000', ERRAND_HEARTBEAT_MS: '500', ERRAND_CANCEL_GRACE_MS: '5000' });
+  const processes = house({ ERRAND_LEASE_MS: '6000', ERRAND_HEARTBEAT_MS: '500', ERRAND_CANCEL_GRACE_MS: '5000' });
   const gateway = await processes.gateway();
   const submit = async (template: string, args: Record<string, unknown>, more: Record<string, unknown> = {}) =>
     (await processes.api<TaskSeen>('POST', '/api/tasks', { template, args, ...more })).taskId;
