@@ -1,3 +1,0 @@
-import { simulationPart } from './part.ts';
-
-simulationPart(4);
