@@ -15,9 +15,10 @@ import { type ArgValue, ERROR_CLASSES, type ErrorClass, RUN_ENDS } from '../task
  */
 export const PROTOCOL_VERSION = 1;
 
-const agentId = z
-  .string()
-  .regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/, 'must be 1 to 64 letters, digits, dots, dashes or underscores');
+/** What an agent may be called. */
+export const AGENT_ID = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
+
+const agentId = z.string().regex(AGENT_ID, 'must be 1 to 64 letters, digits, dots, dashes or underscores');
 const token = z.string().min(1).max(128);
 const runId = z.string().min(1).max(32);
 const name = z.string().min(1).max(64);

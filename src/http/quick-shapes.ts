@@ -1,10 +1,10 @@
-import { type ReportRequest, WIRE_LIMITS } from '../agents/protocol.ts';
+import { AGENT_ID, type ReportRequest, WIRE_LIMITS } from '../agents/protocol.ts';
 import type { Submission } from '../flows/submit.ts';
 import { NOTIFY_POLICIES } from '../tasks/states.ts';
 
 /**
  * The common bodies of the two busiest routes, recognised by hand: what these accept, the schemas accept unchanged (a test compares
- * them on random bodies), at a tenth of the time. Everything else, and every error, is the schemas' to judge.
+ * them on random bodies), in a fraction of the time. Everything else, and every error, is the schemas' to judge.
  */
 
 /** One task that says no more than what to run, for whom. */
@@ -25,7 +25,6 @@ export function plainSuccesses(body: unknown): ReportRequest | undefined {
 type Fields = Readonly<Record<string, (value: unknown) => boolean>>;
 
 const token = text(1, 128);
-const AGENT_ID = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
 
 const SUBMISSION: Fields = fields({
   template: text(1, 48),

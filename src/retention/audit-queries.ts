@@ -1,5 +1,6 @@
 import { sql } from 'kysely';
 import { hot } from '../store/dialect.ts';
+import { streamWalk } from '../tasks/line-queries.ts';
 import type {
   EffectRow,
   FlowRow,
@@ -21,13 +22,7 @@ import type { TaskRow } from './task-faults.ts';
 export const overdueQueued = hot<{ rows: unknown[][]; before: number; limit: number }, QueuedRow>(
   'audit.queued',
   (d, p) => sql`
-  with recursive waiting (stream_id) as (
-    select min(stream_id) from task where status = 'queued'
-    union all
-    select (select min(t.stream_id) from task as t where t.status = 'queued' and t.stream_id > waiting.stream_id)
-    from waiting where waiting.stream_id is not null
-  ),
-  level (priority) as (values (0), (1), (2))
+  ${streamWalk}
   select t.id, stream.queue, t.run_at
   from waiting cross join stream on stream.id = waiting.stream_id cross join level cross join task as t
     on t.status = 'queued' and t.stream_id = waiting.stream_id and t.priority = level.priority and t.run_at <= ${p.before}

@@ -71,8 +71,8 @@ function runnerOf(statement: Statement): Runner {
 }
 
 /**
- * Makes a row object of the row's values. Written as one literal per statement, which the engine builds several times faster than the
- * driver sets named properties one after another; the names are those of our own statements.
+ * Makes a row object of the row's values. Written as one literal per statement, which the engine builds faster than the driver sets
+ * named properties one after another; the names are those of our own statements.
  */
 function rowMaker(names: readonly string[]): (values: unknown[]) => unknown {
   const fields = names.map((name, index) => `${JSON.stringify(name)}: v[${index}]`);

@@ -1,17 +1,8 @@
 import { sql } from 'kysely';
 import { hot } from '../store/dialect.ts';
+import type { CheckpointTable } from '../store/retry-tables.ts';
 
 /** Statements of checkpoints; all set-based, as in queries.ts. Only tasks that have one run them. */
-
-export interface CheckpointRow {
-  task_id: number;
-  version: number;
-  run_id: number;
-  seq: number;
-  at: number;
-  bytes: number;
-  data: string;
-}
 
 /** The caller has checked that the run is the current one. Of one run the report with the higher number stays. */
 export const upsertCheckpoints = hot<{ rows: unknown[][]; now: number }, { task_id: number; version: number }>(
@@ -34,7 +25,7 @@ export const markCheckpoints = hot<{ rows: unknown[][]; now: number }>(
   from ${d.rows(p.rows.param, { id: 'int', version: 'int' })} as r where task.id = r.id`,
 );
 
-export const checkpointsByTask = hot<{ rows: unknown[][] }, CheckpointRow>(
+export const checkpointsByTask = hot<{ rows: unknown[][] }, CheckpointTable>(
   'checkpoint.by_task',
   (d, p) => sql`
   select checkpoint.* from ${d.rows(p.rows.param, { id: 'int' })} as r cross join checkpoint on checkpoint.task_id = r.id`,

@@ -1,5 +1,6 @@
 import { sql } from 'kysely';
 import { hot } from '../store/dialect.ts';
+import type { Stream, StreamKey } from './streams.ts';
 
 /** Hot statements of the waiting line: streams, bands, limits. All set-based, as in queries.ts. */
 
@@ -21,33 +22,28 @@ export const streamsByKey = hot<{ rows: unknown[][] }, { place: number; id: numb
     and stream.serial = r.serial`,
 );
 
-export interface StreamRow {
-  id: number;
-  queue: string;
-  owner: string;
-  template: string;
-  lane: string;
-  serial: string;
-}
-
-export const streamsById = hot<{ rows: unknown[][] }, StreamRow>(
+export const streamsById = hot<{ rows: unknown[][] }, Stream>(
   'stream.by_id',
   (d, p) => sql`
   select stream.id, stream.queue, stream.owner, stream.template, stream.lane, stream.serial
   from ${d.rows(p.rows.param, { id: 'int' })} as r cross join stream on stream.id = r.id`,
 );
 
-/** All bands that have a queued task, with their first one's time: goes from stream to stream along the claim index. */
-export const allBands = hot<Record<string, never>, StreamRow & { priority: number; head_at: number }>(
-  'line.bands',
-  () => sql`
+/** `waiting (stream_id)`: the streams that have a queued task, each found by one step along the claim index; `level`: the priorities. */
+export const streamWalk = sql`
   with recursive waiting (stream_id) as (
     select min(stream_id) from task where status = 'queued'
     union all
     select (select min(t.stream_id) from task as t where t.status = 'queued' and t.stream_id > waiting.stream_id)
     from waiting where waiting.stream_id is not null
   ),
-  level (priority) as (values (0), (1), (2))
+  level (priority) as (values (0), (1), (2))`;
+
+/** All bands that have a queued task, with their first one's time. */
+export const allBands = hot<Record<string, never>, Stream & { priority: number; head_at: number }>(
+  'line.bands',
+  () => sql`
+  ${streamWalk}
   select level.priority, task.run_at as head_at, stream.id, stream.queue, stream.owner, stream.template, stream.lane, stream.serial
   from waiting cross join stream on stream.id = waiting.stream_id cross join level cross join task on task.id = (
     select t.id from task as t where t.status = 'queued' and t.stream_id = waiting.stream_id and t.priority = level.priority
@@ -75,7 +71,7 @@ export const freeSlots = hot<{ rows: unknown[][] }>(
 );
 
 /** The streams of all live runs: as many as agents work on. */
-export const liveStreams = hot<Record<string, never>, Omit<StreamRow, 'id'> & { run_id: number }>(
+export const liveStreams = hot<Record<string, never>, StreamKey & { run_id: number }>(
   'slot.live',
   () => sql`
   select run.id as run_id, stream.queue, stream.owner, stream.template, stream.lane, stream.serial

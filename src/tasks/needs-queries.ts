@@ -1,5 +1,6 @@
 import { sql } from 'kysely';
 import { hot } from '../store/dialect.ts';
+import type { TaskRefRow } from './task.ts';
 
 /** Statements of needs. Only tasks of a graph (`task.graph`) run them. */
 
@@ -41,15 +42,8 @@ export const meetNeeds = hot<{ rows: unknown[][] }, { task_id: number }>(
   returning need.task_id`,
 );
 
-export interface ReadyTask {
+export interface ReadyTask extends TaskRefRow {
   task_id: number;
-  template: string;
-  label: string | null;
-  flow_id: number | null;
-  session_key: string | null;
-  notify_policy: string;
-  generation: number;
-  graph: number;
   stream_id: number;
   priority: number;
   run_at: number;

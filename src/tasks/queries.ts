@@ -1,6 +1,7 @@
 import { sql } from 'kysely';
 import { hot } from '../store/dialect.ts';
 import type { Reader } from '../store/tx.ts';
+import type { TaskRefRow } from './task.ts';
 
 /** Hot statements of the task engine. All are set-based; `rows` parameters are arrays of arrays in the order of the columns named. */
 
@@ -174,16 +175,10 @@ export const keepProgress = hot<{ rows: unknown[][] }>(
   update task set progress = r.progress from ${d.rows(p.rows.param, { id: 'int', progress: 'json' })} as r where task.id = r.id`,
 );
 
-export interface TaskHead {
+export interface TaskHead extends TaskRefRow {
   id: number;
   status: string;
   run_id: number | null;
-  template: string;
-  label: string | null;
-  flow_id: number | null;
-  session_key: string | null;
-  notify_policy: string;
-  generation: number;
   attempt: number;
   max_attempts: number;
   retry: string | null;
@@ -193,7 +188,6 @@ export interface TaskHead {
   cancel_requested_at: number | null;
   created_at: number;
   started_at: number | null;
-  graph: number;
   reason: string | null;
   agent_id: string | null;
 }

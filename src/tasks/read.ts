@@ -1,13 +1,13 @@
 import type { IdCodec } from '../ids.ts';
 import type { EventTable, RunTable, TaskTable } from '../store/tables.ts';
 import type { Reader } from '../store/tx.ts';
-import { type StreamRow, streamsById } from './line-queries.ts';
+import { streamsById } from './line-queries.ts';
 import type { NeedCondition } from './needs-graph.ts';
 import { neededBy, needsOf } from './needs-queries.ts';
 import { selectEvents, selectRuns, selectTasks, selectTasksById, type TaskFilter } from './read-queries.ts';
 import type { ErrorClass } from './run-words.ts';
 import { type DeliveryStatus, type NotifyPolicy, PRIORITIES, type TaskSource, type TaskState } from './states.ts';
-import { placeOf } from './streams.ts';
+import { placeOf, type Stream } from './streams.ts';
 import type { RunRecord, TaskRecord } from './task.ts';
 
 /** Tasks as the outside sees them. */
@@ -110,7 +110,7 @@ export async function taskLogs(reader: Reader, ids: IdCodec, id: number): Promis
   });
 }
 
-function taskRecord(task: TaskTable, stream: StreamRow, runs: readonly RunTable[], ids: IdCodec): TaskRecord {
+function taskRecord(task: TaskTable, stream: Stream, runs: readonly RunTable[], ids: IdCodec): TaskRecord {
   const succeeded = task.status === 'succeeded';
   return {
     taskId: ids.encode(task.id),

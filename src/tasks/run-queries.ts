@@ -1,6 +1,7 @@
 import { sql } from 'kysely';
 import { hot } from '../store/dialect.ts';
 import type { DueTask } from './queries.ts';
+import type { TaskRefRow } from './task.ts';
 
 /** Hot statements about runs; all set-based, as in queries.ts. */
 
@@ -22,7 +23,7 @@ export const insertRuns = hot<{ rows: unknown[][]; now: number }>(
   })} as r`,
 );
 
-export interface HeldRun {
+export interface HeldRun extends TaskRefRow {
   run_id: number;
   task_id: number;
   agent_id: string;
@@ -33,12 +34,6 @@ export interface HeldRun {
   run_outcome: string | null;
   current_run: number | null;
   status: string;
-  template: string;
-  label: string | null;
-  flow_id: number | null;
-  session_key: string | null;
-  notify_policy: string;
-  generation: number;
   attempt: number;
   max_attempts: number;
   retry: string | null;
@@ -54,7 +49,6 @@ export interface HeldRun {
   postponed_ms: number;
   unstarted_losses: number;
   checkpoint_version: number | null;
-  graph: number;
 }
 
 const heldColumns = sql`run.id as run_id, run.task_id, run.agent_id, run.instance_id, run.lease_token, run.started_at as run_started_at,

@@ -1,28 +1,22 @@
 import { sql } from 'kysely';
 import { hot } from '../store/dialect.ts';
+import type { TaskRefRow } from './task.ts';
 
 /** A run that has not ended, with what its task's success is told by. */
-export interface LiveRun {
+export interface LiveRun extends TaskRefRow {
   run_id: number;
   /** The task. */
   id: number;
   status: string;
-  template: string;
-  label: string | null;
-  flow_id: number | null;
-  session_key: string | null;
-  notify_policy: string;
-  generation: number;
   attempt: number;
   created_at: number;
   cancel_requested_at: number | null;
   checkpoint_version: number | null;
-  graph: number;
 }
 
 /**
  * The whole fence: a run that has not ended is the current one of its task, so agent and token decide. The two updates that follow in
- * the same transaction need no answer of their own: an update that answers rows costs half as much again as this and they together.
+ * the same transaction need no answer of their own: an update that answers rows costs more than this and they together.
  */
 export const liveRuns = hot<{ rows: unknown[][] }, LiveRun>(
   'run.live',

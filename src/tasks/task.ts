@@ -84,6 +84,18 @@ export interface EndedTask {
   state: FinalState;
 }
 
+/** The columns of `task` that a `TaskRef` is made of; see `refOf`. */
+export interface TaskRefRow {
+  template: string;
+  label: string | null;
+  flow_id: number | null;
+  session_key: string | null;
+  notify_policy: string;
+  generation: number;
+  /** 1: one of a graph. */
+  graph: number;
+}
+
 export interface TaskEnd {
   summary: string | null;
   error: string | null;

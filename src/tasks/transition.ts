@@ -6,7 +6,7 @@ import { addSetbacks } from './retry-queries.ts';
 import { endRuns, type HeldRun } from './run-queries.ts';
 import type { ErrorClass } from './run-words.ts';
 import { type FinalState, isFinal, type NotifyPolicy, type TaskState } from './states.ts';
-import type { Emit, TaskEnd, TaskEvent, TaskRef } from './task.ts';
+import type { Emit, TaskEnd, TaskEvent, TaskRef, TaskRefRow } from './task.ts';
 
 /** Finished tasks are kept this long (retention; pruning is a later room's work). */
 export const RETENTION_MS = 7 * 86_400_000;
@@ -167,16 +167,7 @@ function endOf(run: HeldRun, decision: Decision, result: RunResult, started: boo
   };
 }
 
-export function refOf(row: {
-  task_id: number;
-  template: string;
-  label: string | null;
-  flow_id: number | null;
-  session_key: string | null;
-  notify_policy: string;
-  generation: number;
-  graph: number;
-}): TaskRef {
+export function refOf(row: TaskRefRow & { task_id: number }): TaskRef {
   const ref: TaskRef = {
     id: row.task_id,
     template: row.template,

@@ -1,11 +1,9 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { parseCommand } from '../../src/commands/command.ts';
 import { COMMANDS, suggestCommand } from '../../src/commands/registry.ts';
-import { sessionKeyOf } from '../../src/sessions/keys.ts';
-import { setSession } from '../../src/sessions/sessions.ts';
 import type { RunNews } from '../../src/tasks/report.ts';
 import { ERRANDS } from '../support/errands.ts';
-import { direct, Rooms } from '../support/rooms.ts';
+import { Rooms } from '../support/rooms.ts';
 
 let rooms: Rooms;
 
@@ -15,16 +13,9 @@ beforeEach(async () => {
 });
 afterEach(() => rooms.close());
 
-async function reply(userId: string, text: string): Promise<string> {
-  const rows = (await rooms.say(userId, text)).filter((row) => row.kind === 'reply');
-  expect(rows, text).toHaveLength(1);
-  return rows[0]!.text;
-}
+const reply = (userId: string, text: string) => rooms.reply(userId, text);
 
-async function choose(lang: 'en' | 'zh', userId = '7'): Promise<void> {
-  await rooms.say(userId, '/start');
-  await rooms.store.transact('test.lang', (tx) => setSession(tx, sessionKeyOf(direct(userId), userId), { lang }));
-}
+const choose = (lang: 'en' | 'zh', userId?: string) => rooms.choose(lang, userId);
 
 describe('every command', () => {
   // Without an errand, with a live one, with a finished one; `<id>` is the errand's id.

@@ -1,9 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { sessionKeyOf } from '../../src/sessions/keys.ts';
-import { setSession } from '../../src/sessions/sessions.ts';
 import { sweep } from '../../src/tasks/sweep.ts';
 import { ERRANDS } from '../support/errands.ts';
-import { direct, Rooms } from '../support/rooms.ts';
+import { Rooms } from '../support/rooms.ts';
 
 const PAY = 'id: pay\ntitle: { en: Pay, zh: 付款 }\ncommand: [pay]\nonLost: ask\n';
 
@@ -14,16 +12,9 @@ beforeEach(async () => {
 });
 afterEach(() => rooms.close());
 
-async function reply(userId: string, text: string): Promise<string> {
-  const rows = (await rooms.say(userId, text)).filter((row) => row.kind === 'reply');
-  expect(rows, text).toHaveLength(1);
-  return rows[0]!.text;
-}
+const reply = (userId: string, text: string) => rooms.reply(userId, text);
 
-async function choose(lang: 'en' | 'zh', userId = '7'): Promise<void> {
-  await rooms.say(userId, '/start');
-  await rooms.store.transact('test.lang', (tx) => setSession(tx, sessionKeyOf(direct(userId), userId), { lang }));
-}
+const choose = (lang: 'en' | 'zh', userId?: string) => rooms.choose(lang, userId);
 
 /** An errand that has failed for good; its id. */
 async function deadOne(userId = '7'): Promise<string> {

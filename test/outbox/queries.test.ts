@@ -11,7 +11,8 @@ import {
   settleMessages,
   supersedeUpdates,
 } from '../../src/outbox/queries.ts';
-import { type HotQuery, Param, sqliteDialect } from '../../src/store/dialect.ts';
+import type { HotQuery } from '../../src/store/dialect.ts';
+import { planOf } from '../support/plans.ts';
 import { final, Rig, route, START } from './rig.ts';
 
 let rig: Rig;
@@ -21,14 +22,9 @@ beforeEach(async () => {
 afterEach(() => rig.end());
 
 function plan(query: HotQuery<never, unknown>): string[] {
-  const compiled = query.compile(sqliteDialect);
   const connection = new Database(rig.path, { readonly: true });
   try {
-    const values = compiled.parameters.map((value) =>
-      value instanceof Param ? (value.name === 'rows' ? '[]' : 1) : value,
-    );
-    const rows = connection.prepare(`explain query plan ${compiled.sql}`).all(values) as { detail: string }[];
-    return rows.map((row) => row.detail);
+    return planOf(connection, query);
   } finally {
     connection.close();
   }

@@ -1,8 +1,9 @@
 import Database from 'better-sqlite3';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { KINDS } from '../../src/retention/prune-queries.ts';
-import { type HotQuery, Param, sqliteDialect } from '../../src/store/dialect.ts';
+import type { HotQuery } from '../../src/store/dialect.ts';
 import { Core } from '../support/core.ts';
+import { planOf } from '../support/plans.ts';
 
 /** Statements of the pruning; those of the audit are checked with all others (test/store/plans.test.ts). */
 const statements = KINDS.flatMap((kind) => [
@@ -22,14 +23,7 @@ afterAll(async () => {
   await core.close();
 });
 
-function plan(query: HotQuery<never, unknown>): string[] {
-  const compiled = query.compile(sqliteDialect);
-  const values = compiled.parameters.map((value) =>
-    value instanceof Param ? (value.name === 'rows' ? '[]' : 1) : value,
-  );
-  const steps = connection.prepare(`explain query plan ${compiled.sql}`).all(values) as { detail: string }[];
-  return steps.map((step) => step.detail);
-}
+const plan = (query: HotQuery<never, unknown>) => planOf(connection, query);
 
 it('A66: every kind has its statements, and the walk starts behind a key instead of at the beginning', () => {
   expect(statements.length).toBe(KINDS.length * 4 + 12);

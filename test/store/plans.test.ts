@@ -4,8 +4,9 @@ import { pathToFileURL } from 'node:url';
 import Database from 'better-sqlite3';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createOutbox } from '../../src/outbox/enqueue.ts';
-import { type HotQuery, Param, sqliteDialect } from '../../src/store/dialect.ts';
+import type { HotQuery } from '../../src/store/dialect.ts';
 import { Core, newTask, ROUTE, SESSION } from '../support/core.ts';
+import { planOf } from '../support/plans.ts';
 
 /** Partial indexes of what is under way: they hold few rows however long the tables grow, and may be walked from end to end. */
 const LIVE = ['run_live', 'inbox_new', 'followup_queued', 'outbox_chat', 'outbox_undelivered'];
@@ -65,23 +66,13 @@ async function hotStatements(): Promise<HotQuery<never, unknown>[]> {
   for (const file of files.sort()) {
     const exports = (await import(pathToFileURL(join(SOURCES, file)).href)) as Record<string, unknown>;
     for (const value of Object.values(exports)) {
-      if (typeof value === 'object' && value !== null && 'compile' in value)
+      if (typeof value === 'object' && value !== null && 'compile' in value && 'name' in value)
         found.push(value as HotQuery<never, unknown>);
     }
   }
   return found;
 }
 const statements = await hotStatements();
-
-function plan(connection: Database.Database, query: HotQuery<never, unknown>): string[] {
-  const compiled = query.compile(sqliteDialect);
-  const values = compiled.parameters.map((value) =>
-    value instanceof Param ? (value.name.endsWith('ows') ? '[]' : 1) : value,
-  );
-  return (connection.prepare(`explain query plan ${compiled.sql}`).all(values) as { detail: string }[]).map(
-    (row) => row.detail,
-  );
-}
 
 /** Thousands of rows where rows pile up, a few where work is under way. */
 async function fill(core: Core): Promise<void> {
@@ -179,7 +170,7 @@ describe.each(['a database with data', 'the same with the planner’s statistics
 
   it.each(statements.map((query) => [query.name, query] as const))('%s reads no more than it needs', (name, query) => {
     const allowed = [...(ALLOWED[name]?.steps ?? [])];
-    const bad = costly(plan(connection, query)).filter((step) => {
+    const bad = costly(planOf(connection, query)).filter((step) => {
       const place = allowed.indexOf(step);
       if (place >= 0) allowed.splice(place, 1);
       return place < 0;

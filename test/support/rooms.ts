@@ -16,9 +16,11 @@ import { silentLog } from '../../src/log.ts';
 import { createNotifier } from '../../src/notifications/notifier.ts';
 import { createOutbox, type Outbox } from '../../src/outbox/enqueue.ts';
 import type { OutboxEvent } from '../../src/outbox/message.ts';
+import { sessionKeyOf } from '../../src/sessions/keys.ts';
 import type { Lang } from '../../src/sessions/lang.ts';
 import { approvePairing, requestPairing } from '../../src/sessions/pairing.ts';
 import type { Role } from '../../src/sessions/rights.ts';
+import { setSession } from '../../src/sessions/sessions.ts';
 import { EventQueue } from '../../src/store/events.ts';
 import { openSqlite } from '../../src/store/sqlite.ts';
 import type { Store } from '../../src/store/store.ts';
@@ -149,6 +151,19 @@ export class Rooms {
     await this.hear(userId, text, more);
     await this.settled();
     return (await this.sent()).slice(before);
+  }
+
+  /** The one direct answer to what this person says. */
+  async reply(userId: string, text: string): Promise<string> {
+    const rows = (await this.say(userId, text)).filter((row) => row.kind === 'reply');
+    if (rows.length !== 1) throw new Error(`${rows.length} answers to ${text}`);
+    return rows[0]!.text;
+  }
+
+  /** The language of this person's conversation from now on. */
+  async choose(lang: 'en' | 'zh', userId = '7'): Promise<void> {
+    await this.say(userId, '/start');
+    await this.store.transact('test.lang', (tx) => setSession(tx, sessionKeyOf(direct(userId), userId), { lang }));
   }
 
   /** No message and no errand waits any more. */

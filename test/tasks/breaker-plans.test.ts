@@ -1,8 +1,9 @@
 import Database from 'better-sqlite3';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { type HotQuery, Param, sqliteDialect } from '../../src/store/dialect.ts';
+import type { HotQuery } from '../../src/store/dialect.ts';
 import { breakersByName, nextInBand, runsJustEnded, saveBreakers } from '../../src/tasks/breaker-queries.ts';
 import { Core, newTask } from '../support/core.ts';
+import { planOf } from '../support/plans.ts';
 
 let core: Core;
 let connection: Database.Database;
@@ -20,14 +21,8 @@ afterAll(async () => {
   await core.close();
 });
 
-function plan<P extends Record<string, unknown>>(query: HotQuery<P, unknown>): string[] {
-  const compiled = query.compile(sqliteDialect);
-  const values = compiled.parameters.map((value) =>
-    value instanceof Param ? (value.name === 'rows' ? '[]' : 1) : value,
-  );
-  const steps = connection.prepare(`explain query plan ${compiled.sql}`).all(values) as { detail: string }[];
-  return steps.map(({ detail }) => detail).filter((detail) => /^(SCAN|SEARCH|USE TEMP)/.test(detail));
-}
+const plan = <P extends Record<string, unknown>>(query: HotQuery<P, unknown>) =>
+  planOf(connection, query).filter((detail) => /^(SCAN|SEARCH|USE TEMP)/.test(detail));
 
 it('breakers are found and written by their name', () => {
   expect(plan(breakersByName)).toEqual([

@@ -1,7 +1,7 @@
 import Database from 'better-sqlite3';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { prunableKinds, readBundles } from '../../src/retention/prune.ts';
-import { type HotQuery, Param, sqliteDialect } from '../../src/store/dialect.ts';
+import type { HotQuery } from '../../src/store/dialect.ts';
 import { checkpointsSchema } from '../../src/store/migrations/0007-checkpoints.ts';
 import * as queries from '../../src/tasks/checkpoint-queries.ts';
 import { CHECKPOINT_LIMITS, checkpointText } from '../../src/tasks/checkpoint-words.ts';
@@ -9,6 +9,7 @@ import { keepProgress } from '../../src/tasks/queries.ts';
 import type { RunNews } from '../../src/tasks/report.ts';
 import { retryTasks } from '../../src/tasks/retry.ts';
 import { Core, LEASE_MS, newTask } from '../support/core.ts';
+import { planOf } from '../support/plans.ts';
 
 let core: Core;
 beforeEach(async () => {
@@ -295,12 +296,7 @@ describe('the statements', () => {
       const connection = new Database(core.path);
       for (const kind of ['without statistics', 'with']) {
         if (kind === 'with') connection.exec('analyze');
-        const { sql, parameters } = query.compile(sqliteDialect);
-        const values = parameters.map((value) => (value instanceof Param ? (value.name === 'rows' ? '[]' : 1) : value));
-        const steps = connection.prepare(`explain query plan ${sql}`).all(values) as { detail: string }[];
-        const scans = steps
-          .map(({ detail }) => detail)
-          .filter((step) => /SCAN (?!jsonb_each|r\b)|TEMP B-TREE/.test(step));
+        const scans = planOf(connection, query).filter((step) => /SCAN (?!jsonb_each|r\b)|TEMP B-TREE/.test(step));
         expect(scans).toEqual([]);
       }
       connection.close();

@@ -1,11 +1,12 @@
 import Database from 'better-sqlite3';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import * as traceQueries from '../../src/http/trace/trace-queries.ts';
-import { compileWith, type HotQuery, Param, sqliteDialect } from '../../src/store/dialect.ts';
+import { compileWith, type HotQuery, sqliteDialect } from '../../src/store/dialect.ts';
 import type { Reader } from '../../src/store/tx.ts';
 import * as effectsQueries from '../../src/tasks/effects-queries.ts';
 import { type EffectFilter, selectEffects } from '../../src/tasks/effects-queries.ts';
 import { Core, newTask, ROUTE, SESSION } from '../support/core.ts';
+import { planOf } from '../support/plans.ts';
 
 const statements = [effectsQueries, traceQueries].flatMap((module) =>
   Object.values(module).filter(
@@ -57,11 +58,7 @@ describe.each(['without', 'with'])('%s statistics of the planner', (kind) => {
     (connection.prepare(`explain query plan ${sql}`).all(values) as { detail: string }[]).map(({ detail }) => detail);
 
   it.each(statements.map((query) => [query.name, query] as const))('%s looks up what it needs', (_name, query) => {
-    const compiled = query.compile(sqliteDialect);
-    const values = compiled.parameters.map((value) =>
-      value instanceof Param ? (value.name === 'rows' ? '[]' : 1) : value,
-    );
-    expect(costly(plan(compiled.sql, values))).toEqual([]);
+    expect(costly(planOf(connection, query))).toEqual([]);
   });
 
   it.each([

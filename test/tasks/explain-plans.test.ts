@@ -1,8 +1,9 @@
 import Database from 'better-sqlite3';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { type HotQuery, Param, sqliteDialect } from '../../src/store/dialect.ts';
+import type { HotQuery } from '../../src/store/dialect.ts';
 import { awaitedEffects, countBefore, countDue, liveRunsById } from '../../src/tasks/explain-queries.ts';
 import { Core, newTask } from '../support/core.ts';
+import { planOf } from '../support/plans.ts';
 
 let core: Core;
 let connection: Database.Database;
@@ -19,14 +20,8 @@ afterAll(async () => {
   await core.close();
 });
 
-function plan<P extends Record<string, unknown>>(query: HotQuery<P, unknown>): string[] {
-  const compiled = query.compile(sqliteDialect);
-  const values = compiled.parameters.map((value) =>
-    value instanceof Param ? (value.name === 'rows' ? '[]' : 1) : value,
-  );
-  const steps = connection.prepare(`explain query plan ${compiled.sql}`).all(values) as { detail: string }[];
-  return steps.map(({ detail }) => detail).filter((detail) => /^(SCAN|SEARCH)/.test(detail));
-}
+const plan = <P extends Record<string, unknown>>(query: HotQuery<P, unknown>) =>
+  planOf(connection, query).filter((detail) => /^(SCAN|SEARCH)/.test(detail));
 
 const ROWS = expect.stringMatching(/^SCAN jsonb_each/);
 

@@ -3,7 +3,7 @@ import { afterAll, beforeAll, expect, it } from 'vitest';
 import { endGraphs, liveTasksOf, overdueFlows, requestFlowCancel } from '../../src/flows/graph-queries.ts';
 import { graphCounts, graphResults, graphTroubles } from '../../src/notifications/queries.ts';
 import { needlessWaits } from '../../src/retention/audit-queries.ts';
-import { type HotQuery, Param, sqliteDialect } from '../../src/store/dialect.ts';
+import type { HotQuery } from '../../src/store/dialect.ts';
 import {
   doomedTasks,
   markNeeded,
@@ -18,6 +18,7 @@ import {
 import { insertTasks } from '../../src/tasks/queries.ts';
 import { Core, newTask } from '../support/core.ts';
 import { diamond, makeGraph, succeed } from '../support/graphs.ts';
+import { planOf } from '../support/plans.ts';
 
 let core: Core;
 let connection: Database.Database;
@@ -38,14 +39,8 @@ afterAll(async () => {
   await core.close();
 });
 
-function plan<P extends Record<string, unknown>>(query: HotQuery<P, unknown>): string[] {
-  const compiled = query.compile(sqliteDialect);
-  const values = compiled.parameters.map((value) =>
-    value instanceof Param ? (value.name === 'rows' ? '[]' : 1) : value,
-  );
-  const steps = connection.prepare(`explain query plan ${compiled.sql}`).all(values) as { detail: string }[];
-  return steps.map(({ detail }) => detail).filter((detail) => /^(SCAN|SEARCH|USE TEMP)/.test(detail));
-}
+const plan = <P extends Record<string, unknown>>(query: HotQuery<P, unknown>) =>
+  planOf(connection, query).filter((detail) => /^(SCAN|SEARCH|USE TEMP)/.test(detail));
 
 it.each<[string, HotQuery<never, unknown>]>(
   Object.entries({

@@ -14,9 +14,18 @@ import {
 import { ROLES, type Role } from '../../sessions/rights.ts';
 import type { Reader, Tx } from '../../store/tx.ts';
 import type { Rooms } from '../rooms.ts';
-import { epochMs, idOf, idParams, notFound, publicId, refusals, refusalsOfChange, refusalsWithId } from './shapes.ts';
+import {
+  ACTOR,
+  epochMs,
+  idOf,
+  idParams,
+  notFound,
+  publicId,
+  refusals,
+  refusalsOfChange,
+  refusalsWithId,
+} from './shapes.ts';
 
-const ACTOR = 'api:admin';
 const channel = z.enum(['telegram', 'wecom', 'webchat']);
 
 const personSchema = z.object({

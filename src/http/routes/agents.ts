@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { AppError } from '../../errors.ts';
 import { audit } from '../../sessions/audit.ts';
 import type { Rooms } from '../rooms.ts';
-import { epochMs, refusals } from './shapes.ts';
+import { ACTOR, epochMs, refusals } from './shapes.ts';
 
 const name = z
   .string()
@@ -60,7 +60,7 @@ export const agentRoutes =
         }
         // Before the token: an entry without a token harms nobody, a token without an entry is a hole.
         await store.transact('http.agent_token', (tx) =>
-          audit(tx, { actor: 'api:admin', action: 'agent_token.issued', target: agentId, data: { pools, labels } }),
+          audit(tx, { actor: ACTOR, action: 'agent_token.issued', target: agentId, data: { pools, labels } }),
         );
         return reply
           .code(201)

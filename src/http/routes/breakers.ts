@@ -4,9 +4,8 @@ import { durationMs } from '../../config/settings.ts';
 import { type BreakerView, listBreakers, probingTask } from '../../tasks/breaker-read.ts';
 import { BREAKER_STATES } from '../../tasks/breaker-state.ts';
 import type { Rooms } from '../rooms.ts';
-import { epochMs, notFound, publicId, refusals, refusalsWithId } from './shapes.ts';
+import { ACTOR, epochMs, notFound, publicId, refusals, refusalsWithId } from './shapes.ts';
 
-const ACTOR = 'api:admin';
 const YEAR_MS = 365 * 86_400_000;
 
 const breakerSchema = z.object({

@@ -6,9 +6,8 @@ import { type Gate, type GateOrder, listGates } from '../../tasks/controls.ts';
 import { ANY, GATE_KINDS, type GateKind } from '../../tasks/gate-settings.ts';
 import { knownLanes, knownPools, laneViews, poolViews } from '../controls.ts';
 import type { Rooms } from '../rooms.ts';
-import { epochMs, notFound, refusals, refusalsWithId } from './shapes.ts';
+import { ACTOR, epochMs, notFound, refusals, refusalsWithId } from './shapes.ts';
 
-const ACTOR = 'api:admin';
 const MAX_CONCURRENCY = 100_000;
 
 const name = z.string().min(1).max(256);

@@ -12,6 +12,7 @@ import { ERROR_CLASSES, type ErrorClass } from '../../tasks/run-words.ts';
 import { LETTER_STATES, TASK_STATES, type TaskState } from '../../tasks/states.ts';
 import type { Rooms } from '../rooms.ts';
 import {
+  ACTOR,
   epochMs,
   filterId,
   idOf,
@@ -26,8 +27,6 @@ import {
 } from './shapes.ts';
 import { taskSchema } from './task-shapes.ts';
 
-/** Who asked, in the audit. */
-const ACTOR = 'api:admin';
 /** Letters that one call decides on at most; `more` says whether there are others. */
 const LETTERS_A_CALL = 200;
 

@@ -7,6 +7,7 @@ import { resolveEffectsVerb } from '../../tasks/effect-resolve.ts';
 import { EFFECT_POLICIES, EFFECT_RESOLUTIONS, EFFECT_STATES } from '../../tasks/effect-words.ts';
 import type { Rooms } from '../rooms.ts';
 import {
+  ACTOR,
   epochMs,
   filterId,
   nextCursor,
@@ -62,9 +63,6 @@ const resolveBody = z
     path: ['result'],
     message: 'belongs to the state SUCCESS',
   });
-
-/** Who asked, in events and audit entries. */
-const ACTOR = 'api:admin';
 
 /** Side effects of programs: reading them, and a person's word about those that nobody is sure of. */
 export const effectRoutes =

@@ -1,6 +1,7 @@
 import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
 import { z } from 'zod';
 import { AppError } from '../../errors.ts';
+import { FLOW_STATES } from '../../flows/follow.ts';
 import { flowById, flowsOf, flowTasks } from '../../flows/queries.ts';
 import { cancelFlowsVerb } from '../../flows/stop.ts';
 import type { IdCodec } from '../../ids.ts';
@@ -8,6 +9,7 @@ import type { FlowTable } from '../../store/tables.ts';
 import { NOTIFY_POLICIES, type NotifyPolicy, TASK_STATES, type TaskState } from '../../tasks/states.ts';
 import type { Rooms } from '../rooms.ts';
 import {
+  ACTOR,
   epochMs,
   filterId,
   idOf,
@@ -21,8 +23,6 @@ import {
   refusalsOfChange,
   refusalsWithId,
 } from './shapes.ts';
-
-const FLOW_STATES = ['active', 'waiting', 'blocked', 'finished', 'failed', 'cancelled'] as const;
 
 const flowSchema = z.object({
   flowId: publicId,
@@ -104,9 +104,6 @@ export const flowRoutes =
       },
     });
   };
-
-/** Who asked, in events and audit entries. */
-const ACTOR = 'api:admin';
 
 async function findFlow(store: Rooms['store'], text: string): Promise<FlowTable | undefined> {
   const id = store.ids.decode(text);

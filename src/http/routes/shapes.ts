@@ -4,6 +4,9 @@ import type { IdCodec } from '../../ids.ts';
 
 /** Schemas and small steps that the routes share. */
 
+/** Who asked, in events and audit entries: every route but the chat's has the administrator's token. */
+export const ACTOR = 'api:admin';
+
 export const epochMs = z.number().int().describe('epoch milliseconds');
 export const publicId = z.string().describe('an id: 4 to 10 letters and digits');
 export const idParams = z.object({ id: z.string().min(1).max(64) });

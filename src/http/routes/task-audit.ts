@@ -5,7 +5,7 @@ import type { IdCodec } from '../../ids.ts';
 import { STALE_MS } from '../../retention/audit.ts';
 import { FINDING_CODES, type Finding } from '../../retention/findings.ts';
 import type { Rooms } from '../rooms.ts';
-import { epochMs, publicId, refusals } from './shapes.ts';
+import { ACTOR, epochMs, publicId, refusals } from './shapes.ts';
 
 const findingSchema = z.object({
   code: z.enum(FINDING_CODES),
@@ -26,8 +26,6 @@ const staleQuery = z.strictObject({
     .default(STALE_MS)
     .describe('how long something must have been due to count as stuck'),
 });
-
-const ACTOR = 'api:admin';
 
 /** What the engine should never leave behind: looking for it, and putting it right. */
 export const taskAuditRoutes =

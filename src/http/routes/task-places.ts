@@ -5,10 +5,9 @@ import { type PlaceAnswer, pauseTasksVerb, resumeTasksVerb, setPriorityVerb } fr
 import { getTask } from '../../tasks/read.ts';
 import { PRIORITIES } from '../../tasks/states.ts';
 import type { Rooms } from '../rooms.ts';
-import { idOf, idParams, notFound, refusalsOfChange } from './shapes.ts';
+import { ACTOR, idOf, idParams, notFound, refusalsOfChange } from './shapes.ts';
 import { taskSchema } from './task-shapes.ts';
 
-const ACTOR = 'api:admin';
 const why = z.string().min(1).max(500).optional().describe('kept in the audit');
 const placeSchema = taskSchema.pick({ taskId: true, status: true, priority: true });
 

@@ -8,6 +8,7 @@ import { TASK_STATES } from '../../tasks/states.ts';
 import type { TaskRecord } from '../../tasks/task.ts';
 import type { Rooms } from '../rooms.ts';
 import {
+  ACTOR,
   filterId,
   idOf,
   idParams,
@@ -20,9 +21,6 @@ import {
   refusalsWithId,
 } from './shapes.ts';
 import { eventSchema, logSchema, taskSchema } from './task-shapes.ts';
-
-/** Who asked, in events and audit entries. */
-const ACTOR = 'api:admin';
 
 /** Reading, cancelling and retrying tasks. Submitting them is on the hot path (hot-routes.ts). */
 export const taskRoutes =
