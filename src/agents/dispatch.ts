@@ -2,7 +2,7 @@ import type { Clock } from '../clock.ts';
 import type { Log } from '../log.ts';
 import type { Store } from '../store/store.ts';
 import type { Tx } from '../store/tx.ts';
-import type { Claim, Grant, TaskLine } from '../tasks/claim.ts';
+import { type Claim, type Grant, type TaskLine, unknownGrants } from '../tasks/claim.ts';
 import { isHeld } from '../tasks/states.ts';
 import { labelSuffix } from '../tasks/streams.ts';
 import type { TaskEvent } from '../tasks/task.ts';
@@ -83,7 +83,8 @@ export class Dispatch {
 
   /** Claims, or waits up to `waitMs` for something to claim; nothing when the caller hangs up. */
   async pull(claim: Claim, waitMs: number, gone: AbortSignal): Promise<Grant[]> {
-    const grants = await this.take(claim);
+    const isIdle = waitMs > 0 && (await this.#isIdle(claim));
+    const grants = isIdle ? [] : await this.take(claim);
     if (grants.length > 0 || waitMs === 0 || gone.aborted || this.#stopped) return grants;
     this.#wakeAt(this.#options.line.nextAt);
     return this.#parked.wait(
@@ -92,6 +93,16 @@ export class Dispatch {
       [],
       gone,
     );
+  }
+
+  /**
+   * Whether a claim would find nothing, so that it need not be made: after each task an agent asks again at once, and mostly in vain.
+   * Memory is asked last, in the turn in which the pull is parked: what is queued from then on finds it here.
+   */
+  async #isIdle(claim: Claim): Promise<boolean> {
+    const { line, clock, store } = this.#options;
+    const isIdle = () => !this.#stopped && line.isIdle(claim.queues, clock.now());
+    return isIdle() && (await unknownGrants(store, claim)).length === 0 && isIdle();
   }
 
   /** Subscriber, last in order: serves waiting agents in the transaction that queued their task, or that made room for one. */

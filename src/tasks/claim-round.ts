@@ -1,4 +1,4 @@
-import { randomBytes } from 'node:crypto';
+import { randomToken } from '../ids.ts';
 import type { Tx } from '../store/tx.ts';
 import type { Claim, Grant } from './claim.ts';
 import type { Gates } from './gates.ts';
@@ -111,14 +111,14 @@ export class Round {
     const marked = await tx.run(markLeased, { rows: tasks.map(({ id }, index) => [id, first + index]), now: tx.now });
     if (marked !== tasks.length)
       throw new Error(`${tasks.length} tasks were due in ${stream.queue}, but ${marked} could be leased`);
-    const tokens = leaseTokens(tasks.length);
+
     for (const [index, task] of tasks.entries()) {
       const taker = wanting[index]!;
       const grant = {
         runId: first + index,
         taskId: task.id,
         attempt: task.attempt + 1,
-        leaseToken: tokens[index]!,
+        leaseToken: randomToken(12),
         task,
       };
       taker.room -= 1;
@@ -152,9 +152,4 @@ async function insertRunsOf(tx: Tx, leased: readonly Leased[]): Promise<void> {
     tx.now + task.timeout_ms + DEADLINE_MARGIN_MS,
   ]);
   await tx.run(insertRuns, { rows, now: tx.now });
-}
-
-function leaseTokens(count: number): string[] {
-  const bytes = randomBytes(12 * count);
-  return Array.from({ length: count }, (_, index) => bytes.toString('base64url', index * 12, index * 12 + 12));
 }

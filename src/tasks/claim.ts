@@ -1,4 +1,4 @@
-import type { Tx, Verb } from '../store/tx.ts';
+import type { Reader, Tx, Verb } from '../store/tx.ts';
 import { Round, type Taker } from './claim-round.ts';
 import { GateSettings } from './gate-settings.ts';
 import { type Facts, type GateSources, Gates, type Hold } from './gates.ts';
@@ -129,6 +129,11 @@ export class TaskLine {
     return this.#lineup.hasReady(queues);
   }
 
+  /** Whether nothing of these queues can be due, so that a claim would find nothing new. One look at memory; when unsure, false. */
+  isIdle(queues: readonly string[], now: number): boolean {
+    return this.#isLoaded(now) && this.#settings !== undefined && this.nextAt > now && !this.hasReady(queues);
+  }
+
   /** Everything that holds back each of these streams now, by the rows; nothing is written. */
   async holdsOf(facts: Facts, streams: readonly Stream[]): Promise<Map<Stream, Hold[]>> {
     const gates = new Gates(await GateSettings.read(facts), this.#sources, facts.now);
@@ -166,7 +171,7 @@ export class TaskLine {
     if (this.#sources.pending) await this.onTaskEvents(tx, this.#sources.pending(tx));
     const takers: Taker[] = [];
     for (const item of claims) {
-      const again = item.holding === null ? [] : await lostGrants(tx, item);
+      const again = await lostGrants(tx, item);
       takers.push({ claim: item, grants: again, room: item.max - again.length });
     }
     const round = new Round(tx, this.#lineup, new Gates(settings, this.#sources, tx.now, this.#complete));
@@ -177,7 +182,7 @@ export class TaskLine {
 
   /** The line and the settings, read anew where it is time. Of a transaction that is rolled back only the hints stay. */
   async #load(tx: Tx): Promise<GateSettings> {
-    const isLoaded = this.#loadedAt !== undefined && Math.abs(tx.now - this.#loadedAt) < RELOAD_MS;
+    const isLoaded = this.#isLoaded(tx.now);
     if (isLoaded && this.#settings) return this.#settings;
     const settings = await GateSettings.read(tx);
     tx.afterCommit(() => {
@@ -192,6 +197,10 @@ export class TaskLine {
     return settings;
   }
 
+  #isLoaded(now: number): boolean {
+    return this.#loadedAt !== undefined && Math.abs(now - this.#loadedAt) < RELOAD_MS;
+  }
+
   #turnsOf(agentId: string): Turns {
     let turns = this.#turns.get(agentId);
     if (!turns) {
@@ -203,10 +212,16 @@ export class TaskLine {
   }
 }
 
+/** The grants of this instance that it does not know of. */
+export async function unknownGrants(reader: Reader, { agentId, instanceId, holding, max }: Claim) {
+  if (holding === null) return [];
+  const known = new Set(holding);
+  const grants = await reader.all(grantsOf, { agent: agentId, instance: instanceId });
+  return grants.filter((row) => !known.has(row.run_id)).slice(0, max);
+}
+
 async function lostGrants(tx: Tx, item: Claim): Promise<Grant[]> {
-  const known = new Set(item.holding);
-  const grants = await tx.all(grantsOf, { agent: item.agentId, instance: item.instanceId });
-  const rows = grants.filter((row) => !known.has(row.run_id)).slice(0, item.max);
+  const rows = await unknownGrants(tx, item);
   // The agent takes them for new: it may be silent for a whole lease time.
   if (rows.length > 0)
     await tx.run(extendLeases, { rows: rows.map((row) => [row.run_id]), until: tx.now + item.leaseMs });
