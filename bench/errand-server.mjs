@@ -35,7 +35,7 @@ const sessionKey = 'agent:main:webchat:direct:bench';
 const route = { channel: 'webchat', account: 'default', chat: 'bench', chatKind: 'direct' };
 await gateway.rooms.store.transact('bench.session', (tx) => touchSessions(tx, [{ sessionKey, route, at: tx.now }]));
 const agentTokens = [];
-for (let i = 0; i < 100; i += 1)
+for (let i = 0; i < Number(process.env.TOKENS ?? 100); i += 1)
   agentTokens.push(await gateway.rooms.tokens.issue({ agentId: `agent-${i}`, pools: ['default'], labels: {} }));
 process.send({ url: gateway.url, token: gateway.adminToken, agentTokens, sessionKey });
 process.on('message', async () => {

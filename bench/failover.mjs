@@ -1,5 +1,7 @@
-// An agent is killed with SIGKILL in the middle of a task: seconds until another agent, already running, starts that task again.
-// BullMQ's figures beside it: its default (lock 30 s, stalled check 30 s) and its tightest sensible setting.
+// An agent goes in the middle of a task: seconds until the task is started again.
+//   killed with SIGKILL, another agent is already running: BullMQ beside it, by default (lock 30 s, stalled check 30 s) and at its tightest
+//   killed and started again on the same machine: from the start of the new process
+//   stopped with SIGTERM, another agent is already running
 import { fork } from 'node:child_process';
 import { mkdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
@@ -8,7 +10,13 @@ import { knobs, now, round2, sleep } from './harness.mjs';
 
 const SELF = fileURLToPath(import.meta.url);
 const BULLMQ = { 'bullmq default': {}, 'bullmq tightest': { lockDuration: 1_500, stalledInterval: 500 } };
-const ERRAND = { 'errand default': {}, 'errand lease 3 s': { ERRAND_LEASE_MS: '3000', ERRAND_HEARTBEAT_MS: '1000' } };
+const SHORT = { ERRAND_LEASE_MS: '3000', ERRAND_HEARTBEAT_MS: '1000' };
+const ERRAND = {
+  'errand default': [{}, killAndTime],
+  'errand lease 3 s': [SHORT, killAndTime],
+  'errand restarted': [{}, restartAndTime],
+  'errand stopped': [{}, stopAndTime],
+};
 const connection = { host: '127.0.0.1', port: knobs.redisPort, maxRetriesPerRequest: null };
 const forever = () => new Promise(() => setInterval(() => undefined, 1e6));
 
@@ -16,9 +24,9 @@ const forever = () => new Promise(() => setInterval(() => undefined, 1e6));
 export async function failover(dir) {
   const entries = [
     ...Object.entries(BULLMQ).map(async ([name, settings]) => [name, await bullmqCase(name, settings)]),
-    ...Object.entries(ERRAND).map(async ([name, env]) => [
+    ...Object.entries(ERRAND).map(async ([name, [env, time]]) => [
       name,
-      await errandCase(join(dir, name.replaceAll(' ', '-')), env),
+      await errandCase(join(dir, name.replaceAll(' ', '-')), env, time),
     ]),
   ];
   return Object.fromEntries(await Promise.all(entries));
@@ -31,15 +39,36 @@ function startChild(args) {
   return { child, ready: heard('ready'), started: heard('startedAt') };
 }
 
-async function killAndTime(first, second, runs) {
-  await runs;
+/** Kills the one in the middle of its task and answers when the other has started it. */
+async function killAndTime(first, agent) {
+  const second = agent(1);
   await second.ready;
   await sleep(500 + Math.random() * 3_000);
-  const killedAt = now();
+  return secondsUntil(second, () => first.child.kill('SIGKILL'));
+}
+
+async function stopAndTime(first, agent) {
+  const second = agent(1);
+  await second.ready;
+  await sleep(500 + Math.random() * 3_000);
+  return secondsUntil(second, () => first.child.kill('SIGTERM'));
+}
+
+async function restartAndTime(first, agent) {
+  await sleep(500 + Math.random() * 3_000);
+  const gone = new Promise((done) => first.child.once('exit', done));
   first.child.kill('SIGKILL');
+  await gone;
+  const from = now();
+  const again = agent(0);
+  return secondsUntil(again, () => undefined, from);
+}
+
+async function secondsUntil(second, act, from = now()) {
+  act();
   const at = await Promise.race([second.started, sleep(120_000).then(() => null)]);
   second.child.kill('SIGKILL');
-  return at === null ? null : round2((at - killedAt) / 1000);
+  return at === null ? null : round2((at - from) / 1000);
 }
 
 async function bullmqCase(name, settings) {
@@ -52,12 +81,12 @@ async function bullmqCase(name, settings) {
   await first.ready;
   await queue.add('task', {});
   await first.started;
-  const seconds = await killAndTime(first, startChild(args), first.started);
+  const seconds = await killAndTime(first, () => startChild(args));
   await queue.close();
   return seconds;
 }
 
-async function errandCase(dir, env) {
+async function errandCase(dir, env, time) {
   rmSync(dir, { recursive: true, force: true });
   mkdirSync(dir, { recursive: true });
   const server = fork(fileURLToPath(new URL('errand-server.mjs', import.meta.url)), [dir], {
@@ -72,7 +101,7 @@ async function errandCase(dir, env) {
   const client = new SubmitClient({ url: address.url, token: address.token });
   await client.submit({ template: 'bench', args: { i: 1, t: 1, tenant: 't', thread: 't', prompt: 'p' } });
   await first.started;
-  const seconds = await killAndTime(first, agent(1), first.started);
+  const seconds = await time(first, agent);
   await client.close();
   server.kill('SIGKILL');
   return seconds;
@@ -103,11 +132,13 @@ if (process.send && role === 'bullmq') {
     AGENT_LOG_LEVEL: 'error',
   });
   const hold = {
-    async run() {
+    async run({ signal }) {
       process.send({ startedAt: now() });
-      await forever();
+      await new Promise((stopped) => signal.addEventListener('abort', stopped));
+      return { type: 'released' };
     },
   };
+  process.on('SIGTERM', () => agent.stop());
   const agent = createAgent({
     settings,
     clock: systemClock,

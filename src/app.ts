@@ -31,7 +31,12 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
   const { settings, log, clock = systemClock, reserveLog = true } = options;
   const token = adminToken(settings.stateDir, settings.adminToken);
   log.addSecret(token);
-  const store = openSqlite({ path: databasePath(settings.stateDir), clock, reserveLog });
+  const store = openSqlite({
+    path: databasePath(settings.stateDir),
+    clock,
+    retentionMs: settings.retentionMs,
+    reserveLog,
+  });
   const started: Service[] = [];
   const stop = async () => {
     for (const service of started.splice(0).reverse()) await service.stop();

@@ -27,12 +27,19 @@ export class AppError extends Error {
   readonly code: ErrorCode;
   /** The field or place that is wrong, for example `args.room` or `ERRAND_PORT`. */
   readonly field: string | undefined;
+  /** When it is worth trying again, milliseconds from now. */
+  readonly retryAfterMs: number | undefined;
 
-  constructor(code: ErrorCode, message: string, options: { field?: string; cause?: unknown } = {}) {
+  constructor(
+    code: ErrorCode,
+    message: string,
+    options: { field?: string; cause?: unknown; retryAfterMs?: number } = {},
+  ) {
     super(message, options.cause === undefined ? undefined : { cause: options.cause });
     this.name = 'AppError';
     this.code = code;
     this.field = options.field;
+    this.retryAfterMs = options.retryAfterMs;
   }
 
   get status(): number {

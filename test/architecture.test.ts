@@ -19,11 +19,14 @@ const ORDER = [
   'approvals',
   'workflows',
   'cron',
+  'releases',
   'agents',
+  'health',
   'notifications',
   'followup',
   'commands',
   'intake',
+  'artifacts',
   'retention',
   'http',
   'app',
@@ -34,14 +37,34 @@ const ORDER = [
 const BESIDE: Readonly<Record<string, { imports: readonly string[]; importedBy: readonly string[] | 'everybody' }>> = {
   /** The ports: types and schemas that both sides speak. */
   'channels/channel.ts': { imports: [], importedBy: 'everybody' },
-  'agents/protocol.ts': { imports: ['tasks'], importedBy: ['flows', 'agents', 'http', 'app', 'cli', 'agents/worker'] },
+  'agents/protocol.ts': {
+    imports: ['tasks'],
+    importedBy: ['flows', 'releases', 'agents', 'artifacts', 'http', 'app', 'cli', 'agents/worker'],
+  },
+  /** How arguments get into what is run: the same on both sides, so that an agent can check what it is asked for. */
+  'agents/artifact-protocol.ts': {
+    imports: ['agents/protocol.ts'],
+    importedBy: ['artifacts', 'http', 'agents/worker'],
+  },
+  'agents/join-protocol.ts': { imports: ['agents/protocol.ts'], importedBy: ['agents', 'http', 'cli'] },
+  'agents/health-protocol.ts': { imports: ['tasks', 'agents/protocol.ts'], importedBy: ['http', 'agents/worker'] },
+  'agents/run-content.ts': {
+    imports: ['leaf', 'tasks', 'agents/protocol.ts'],
+    importedBy: ['flows', 'agents', 'http', 'agents/worker'],
+  },
   /** Adapters know the port and nothing of the house. */
   'channels/text.ts': { imports: ['leaf'], importedBy: ['channels/telegram', 'channels/wecom', 'channels/webchat'] },
   'channels/telegram': { imports: ['leaf', 'config', 'channels/channel.ts', 'channels/text.ts'], importedBy: ['app'] },
   'channels/wecom': { imports: ['leaf', 'config', 'channels/channel.ts', 'channels/text.ts'], importedBy: ['app'] },
   'channels/webchat': { imports: ['leaf', 'config', 'channels/channel.ts', 'channels/text.ts'], importedBy: ['app'] },
   /** The agent process loads no database driver and no room of the gateway. */
-  'agents/worker': { imports: ['leaf', 'config', 'agents/protocol.ts'], importedBy: ['cli'] },
+  'agents/worker': {
+    imports: [
+      ...['leaf', 'config', 'agents/protocol.ts', 'agents/artifact-protocol.ts', 'agents/health-protocol.ts'],
+      'agents/run-content.ts',
+    ],
+    importedBy: ['cli'],
+  },
   /** For programs that submit tasks over HTTP. */
   client: { imports: ['leaf', 'flows'], importedBy: ['cli'] },
 };
@@ -67,7 +90,7 @@ const PACKAGES: Readonly<Record<string, RegExp>> = {
   commander: /^cli\//,
   yaml: /^flows\//,
   undici: /^(agents\/worker|client|channels\/(telegram|wecom)|cli)\//,
-  zod: /^(config|flows|http|channels|store|sessions)\/|^agents\/(protocol\.ts|worker\/)/,
+  zod: /^(config|flows|http|channels|store|sessions)\/|^agents\/((artifact-|health-|join-)?protocol\.ts|worker\/)/,
 };
 
 const ROOT = join(import.meta.dirname, '..');

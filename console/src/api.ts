@@ -6,6 +6,8 @@ export interface ChatMessage {
   /** Epoch milliseconds. */
   readonly at: number;
   readonly taskId?: string;
+  /** What the task brought home; names are strangers' text. */
+  readonly files?: readonly { readonly name: string; readonly bytes: number; readonly url: string }[];
 }
 
 export interface Me {

@@ -96,6 +96,7 @@ function follow(): void {
     pauseMs = FIRST_PAUSE_MS;
   };
   current.onmessage = (event: MessageEvent<string>) => add([JSON.parse(event.data) as ChatMessage]);
+  current.addEventListener('edit', (event: MessageEvent<string>) => replace(JSON.parse(event.data) as ChatMessage));
   current.onerror = () => {
     isConnected.value = false;
     if (current.readyState === EventSource.CLOSED && source === current) later();
@@ -131,6 +132,11 @@ function add(stored: readonly ChatMessage[]): void {
     const draft = message.from === 'user' && drafts.value.find((candidate) => isSame(candidate, message));
     if (draft) drop(draft);
   }
+}
+
+/** A message that was changed keeps its place. */
+function replace(changed: ChatMessage): void {
+  messages.value = messages.value.map((message) => (message.id === changed.id ? changed : message));
 }
 
 /** By its id, or by its text while the answer that brings the id is on its way. */

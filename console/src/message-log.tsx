@@ -111,11 +111,29 @@ function Line({ message, previous }: { message: ChatMessage; previous: ChatMessa
       <article class={`line ${message.from}${isFirst ? ' first' : ''}`} data-id={message.id}>
         <span class="unseen">{message.from === 'user' ? words.you : words.bot}: </span>
         <div class="text">{message.text}</div>
+        {message.files && <Files files={message.files} />}
         <time dateTime={new Date(message.at).toISOString()}>{timeOfDay.format(message.at)}</time>
       </article>
     </>
   );
 }
+
+function Files({ files }: { files: NonNullable<ChatMessage['files']> }) {
+  return (
+    <ul class="files" aria-label={words.files}>
+      {files.map(({ name, bytes, url }) => (
+        <li key={url}>
+          <a href={url} download>
+            {name}
+          </a>{' '}
+          {size.format(bytes / 1024)}
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+const size = new Intl.NumberFormat(LOCALE, { style: 'unit', unit: 'kilobyte', maximumFractionDigits: 1 });
 
 function DraftLine({ draft }: { draft: Draft }) {
   const hasFailed = draft.state === 'failed';

@@ -20,6 +20,7 @@ const ENGLISH = {
   empty: 'Send a command or plain words. I tell you how it goes and bring back the result.',
   tooLong: 'At most 8,000 characters.',
   today: 'Today',
+  files: 'Files',
 };
 
 const CHINESE: typeof ENGLISH = {
@@ -44,6 +45,7 @@ const CHINESE: typeof ENGLISH = {
   empty: '发送命令或直接说明要做的事，我会告知进展并带回结果。',
   tooLong: '最多 8000 个字符。',
   today: '今天',
+  files: '文件',
 };
 
 const isChinese = navigator.language.toLowerCase().startsWith('zh');

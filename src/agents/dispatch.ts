@@ -8,6 +8,9 @@ import { labelSuffix } from '../tasks/streams.ts';
 import type { TaskEvent } from '../tasks/task.ts';
 import { type Parked, ParkingLot } from './parking.ts';
 import type { AgentInstance } from './registry.ts';
+import { mayTake } from './standing.ts';
+
+type Claimant = Omit<AgentInstance, 'isLocal'>;
 
 interface ParkedPull extends Parked<Grant[]> {
   readonly claim: Claim;
@@ -23,6 +26,7 @@ export interface DispatchOptions {
   labelSets(): readonly Labels[];
 }
 
+const NO_QUEUES: readonly string[] = [];
 const PATIENCE_MS = 20;
 const BUSY_MS = 20;
 const ENOUGH_READY = 64;
@@ -33,7 +37,7 @@ const ENOUGH_READY = 64;
  */
 export class Dispatch {
   readonly #options: DispatchOptions;
-  readonly #queues = new WeakMap<AgentInstance, { labelSets: readonly Labels[]; queues: readonly string[] }>();
+  readonly #queues = new WeakMap<Claimant, { labelSets: readonly Labels[]; queues: readonly string[] }>();
   readonly #parked = new ParkingLot<Grant[], ParkedPull>();
   #timer: NodeJS.Timeout | undefined;
   #timerAt = Number.POSITIVE_INFINITY;
@@ -60,12 +64,16 @@ export class Dispatch {
     return busy && this.#ready >= ENOUGH_READY ? PATIENCE_MS : 0;
   }
 
-  claimOf(instance: AgentInstance, max: number, holding: readonly number[] | null): Claim {
+  /** Of an agent that is to take nothing new the queues are none, from that very moment on and until it may again. */
+  claimOf(instance: Claimant, max: number, holding: readonly number[] | null): Claim {
     const { leaseMs } = this.#options;
+    const queues = () => (mayTake(instance.standing) ? this.#queuesOf(instance) : NO_QUEUES);
     return {
       agentId: instance.agentId,
       instanceId: instance.instanceId,
-      queues: this.#queuesOf(instance),
+      get queues() {
+        return queues();
+      },
       max,
       leaseMs,
       holding,
@@ -87,12 +95,7 @@ export class Dispatch {
     const grants = isIdle ? [] : await this.take(claim);
     if (grants.length > 0 || waitMs === 0 || gone.aborted || this.#stopped) return grants;
     this.#wakeAt(this.#options.line.nextAt);
-    return this.#parked.wait(
-      (answer) => ({ key: claim.agentId, answer, claim: { ...claim, holding: null } }),
-      waitMs,
-      [],
-      gone,
-    );
+    return this.#parked.wait((answer) => ({ key: claim.agentId, answer, claim: parkedClaim(claim) }), waitMs, [], gone);
   }
 
   /**
@@ -126,7 +129,12 @@ export class Dispatch {
 
   /** Serves everybody who waits, for tasks that time alone made due; part of every sweep, so a forgotten timer costs a second. */
   async serveDue(tx: Tx): Promise<void> {
-    if (this.#parked.size > 0) await this.#serve(tx, () => true);
+    if (this.#parked.size > 0) await this.#serve(tx, ({ claim }) => claim.queues.length > 0);
+  }
+
+  /** Sends this agent's waiting pulls away empty. */
+  dismiss(agentId: string): void {
+    for (const pull of this.#parked.of(agentId)) pull.answer([]);
   }
 
   stop(): void {
@@ -166,7 +174,7 @@ export class Dispatch {
   }
 
   /** Worked out once per instance and state of the templates. */
-  #queuesOf(instance: AgentInstance): readonly string[] {
+  #queuesOf(instance: Claimant): readonly string[] {
     const labelSets = this.#options.labelSets();
     const known = this.#queues.get(instance);
     if (known?.labelSets === labelSets) return known.queues;
@@ -178,7 +186,22 @@ export class Dispatch {
 
 type Labels = Readonly<Record<string, string>>;
 
-function queuesOf(instance: AgentInstance, labelSets: readonly Labels[]): string[] {
+/** What it was not told of has been looked for; its queues are still those of the moment in which it is served. */
+function parkedClaim(claim: Claim): Claim {
+  const { agentId, instanceId, max, leaseMs } = claim;
+  return {
+    agentId,
+    instanceId,
+    get queues() {
+      return claim.queues;
+    },
+    max,
+    leaseMs,
+    holding: null,
+  };
+}
+
+function queuesOf(instance: Claimant, labelSets: readonly Labels[]): string[] {
   const has = (labels: Labels) => Object.entries(labels).every(([key, value]) => instance.labels[key] === value);
   const suffixes = new Set(['', ...labelSets.filter(has).map(labelSuffix)]);
   const places = [`@${instance.agentId}`, ...instance.pools];

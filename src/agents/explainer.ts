@@ -13,9 +13,11 @@ import { streamsById } from '../tasks/line-queries.ts';
 import { type NeedRow, needsOf } from '../tasks/needs-queries.ts';
 import { selectTasksById } from '../tasks/read-queries.ts';
 import type { ArgValue, OnLost } from '../tasks/run-words.ts';
+import { activityOf, type RunSnapshot } from '../tasks/snapshot-words.ts';
 import type { TaskState } from '../tasks/states.ts';
 import { labelSuffix, placeOf, type Stream } from '../tasks/streams.ts';
 import type { AgentRegistry } from './registry.ts';
+import { heldBack } from './standing.ts';
 
 export interface ExplainerOptions {
   readonly store: Store;
@@ -78,6 +80,7 @@ export class TaskExplainer {
     return (await this.#options.registry.list(reader)).map((agent) => ({
       ...agent,
       freeSlots: Math.max(0, agent.concurrency - agent.activeRuns),
+      ...heldBack(agent.standing),
     }));
   }
 
@@ -109,6 +112,7 @@ export class TaskExplainer {
   #task(row: TaskTable, { queue }: Stream): WhyTask {
     const labels = (json(row.labels) ?? {}) as Record<string, string>;
     const suffix = labelSuffix(labels);
+    const args = json(row.args) as Record<string, ArgValue>;
     const question = json(row.question) as { prompt: string } | null;
     const progress = json(row.progress) as { percent: number | null } | null;
     return {
@@ -129,10 +133,8 @@ export class TaskExplainer {
       labels,
       isSought: suffix === '' || this.#options.labelSets().some((set) => labelSuffix(set) === suffix),
       percent: progress?.percent ?? null,
-      said: saidBy(
-        row.status === 'waiting' ? (question?.prompt ?? row.summary) : row.error,
-        json(row.args) as Record<string, ArgValue>,
-      ),
+      said: saidBy(row.status === 'waiting' ? (question?.prompt ?? row.summary) : row.error, args),
+      ...(row.error_zh === null || row.status === 'waiting' ? {} : { saidZh: saidBy(row.error_zh, args) }),
     };
   }
 
@@ -178,12 +180,14 @@ async function factsOfRows(reader: Reader, tasks: readonly TaskTable[]): Promise
 }
 
 function runFacts(run: WhyRunRow): WhyRun {
+  const snapshot = json(run.snapshot) as { at: number; data: RunSnapshot } | null;
   return {
     agentId: run.agent_id,
     claimedAt: run.claimed_at,
     startedAt: run.started_at,
     leaseUntil: run.lease_until,
     deadlineAt: run.deadline_at,
+    ...(snapshot && { sign: { at: snapshot.at, activity: activityOf(snapshot.data) } }),
   };
 }
 

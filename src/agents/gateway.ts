@@ -2,15 +2,17 @@ import type { Clock } from '../clock.ts';
 import { messageOf } from '../errors.ts';
 import type { IdCodec } from '../ids.ts';
 import type { Log } from '../log.ts';
+import type { Releases } from '../releases/releases.ts';
 import type { Store } from '../store/store.ts';
 import type { Tx } from '../store/tx.ts';
 import { checkpointsOf } from '../tasks/checkpoints.ts';
-import type { Grant } from '../tasks/claim.ts';
+import { type Grant, unknownGrants } from '../tasks/claim.ts';
 import { pulseRuns, type RunPulse } from '../tasks/heartbeat.ts';
 import { ProgressPace } from '../tasks/progress.ts';
 import { type ReportOutcome, type RunNews, type RunReport, reportRunsVerb } from '../tasks/report.ts';
 import type { Emit, TaskEvent } from '../tasks/task.ts';
 import type { Dispatch } from './dispatch.ts';
+import { LATE_MS, noteLateEnds } from './late-ends.ts';
 import { type Parked, ParkingLot } from './parking.ts';
 import type {
   Assignment,
@@ -26,6 +28,7 @@ import type {
   ReportResult,
 } from './protocol.ts';
 import type { AgentInstance, AgentRegistry } from './registry.ts';
+import { machineLoadOf } from './standing.ts';
 import type { AgentIdentity } from './tokens.ts';
 
 /** Turns a grant into what the agent is asked to run; undefined where its template is gone. May throw where it does not fit any more. */
@@ -46,8 +49,15 @@ export interface AgentGatewayOptions {
   assignmentOf: AssignmentOf;
   leaseMs: number;
   heartbeatMs: number;
+  /** Whether a sign of life of this run is to be asked for now; absent: never. */
+  isQuiet?(runId: number): boolean;
   version: string;
+  /** Absent: nothing is ever published, and what agents note is not kept. */
+  releases?: Releases;
 }
+
+/** As many as an agent can hold. */
+const MAX_GRANTS = 1_024;
 
 /** Agent protocol v1, the gateway's side; transport and authentication are the HTTP room's. */
 export class AgentGateway {
@@ -63,7 +73,7 @@ export class AgentGateway {
   }
 
   async register(identity: AgentIdentity, request: RegisterRequest): Promise<RegisterAnswer> {
-    const { registry, leaseMs, heartbeatMs } = this.#options;
+    const { store, clock, registry, leaseMs, heartbeatMs } = this.#options;
     const reports = request.reports ?? [];
     const valid = reports.map((report) => this.#runReport(identity.agentId, report));
     const outcomes = await registry.register(
@@ -71,17 +81,26 @@ export class AgentGateway {
       request,
       valid.filter((report) => report !== null),
     );
+    await noteLateEnds(store, { reports, valid, outcomes, before: clock.now() - LATE_MS.registration });
     for (const heart of this.#hearts.of(identity.agentId)) heart.answer(null);
-    return { ok: true, leaseMs, heartbeatMs, ...this.#versions(), results: this.#results(reports, valid, outcomes) };
+    return {
+      ok: true,
+      leaseMs,
+      heartbeatMs,
+      ...this.#versions(request.version),
+      results: this.#results(reports, valid, outcomes),
+    };
   }
 
   async heartbeat(identity: AgentIdentity, request: HeartbeatRequest, gone: AbortSignal): Promise<HeartbeatAnswer> {
     const instance = await this.#instance(identity, request);
-    this.#options.registry.contact(instance, request.load);
+    this.#options.registry.heard(instance, machineLoadOf(request));
+    await this.#options.releases?.notes.hear(instance.agentId, request);
+    if (request.stopping) return this.#farewell(instance, request);
     const runs = request.waitMs
       ? await this.#watch(identity, instance, request, gone)
       : await this.#pulse(instance, request);
-    return { ok: true, ...this.#versions(), runs };
+    return { ok: true, ...this.#versions(request.version), runs };
   }
 
   async pull(identity: AgentIdentity, request: PullRequest, gone: AbortSignal): Promise<PullAnswer> {
@@ -106,6 +125,11 @@ export class AgentGateway {
       ),
       request.next === undefined ? [] : dispatch.take(dispatch.claimOf(instance, request.next, null)),
     ]);
+    const noting = noteLateEnds(store, {
+      ...{ reports: request.reports, valid, outcomes },
+      before: this.#options.clock.now() - LATE_MS.report,
+    });
+    if (noting) await noting;
     const results = this.#results(request.reports, valid, outcomes);
     if (request.next === undefined) return { results };
     return { results, tasks: await this.#assignments(await this.#receiver(identity, request, grants), grants) };
@@ -125,6 +149,12 @@ export class AgentGateway {
   /** Writes the progress that has waited long enough; part of every sweep. */
   async flushProgress(tx: Tx): Promise<void> {
     await this.#pace.flush(tx);
+  }
+
+  /** The calls of this agent that wait are answered now: it may not be allowed to wait any more. */
+  dismiss(agentId: string): void {
+    for (const heart of this.#hearts.of(agentId)) heart.answer(null);
+    this.#options.dispatch.dismiss(agentId);
   }
 
   stop(): void {
@@ -149,6 +179,21 @@ export class AgentGateway {
     }
   }
 
+  /** The last word of an instance that ends in order. What it was granted and never got (its pull was cut off) goes back at once. */
+  async #farewell(instance: AgentInstance, request: HeartbeatRequest): Promise<HeartbeatAnswer> {
+    const { registry, store, ids, leaseMs } = this.#options;
+    registry.stopped(instance);
+    const runs = await this.#pulse(instance, request);
+    const holding = request.activeRuns.map(({ runId }) => ids.decode(runId) ?? 0);
+    const left = await unknownGrants(store, { ...instance, queues: [], max: MAX_GRANTS, leaseMs, holding });
+    await this.#returnGrants(
+      instance.agentId,
+      left.map((row) => ({ runId: row.run_id, leaseToken: row.lease_token })),
+      () => ({ type: 'released' }),
+    );
+    return { ok: true, ...this.#versions(request.version), runs };
+  }
+
   /** Answers when there is something to do, at the latest after `waitMs`. */
   async #watch(
     identity: AgentIdentity,
@@ -166,7 +211,7 @@ export class AgentGateway {
     );
     try {
       const runs = await this.#pulse(instance, request);
-      if (runs.some((run) => run.action !== 'continue')) return runs;
+      if (runs.some((run) => run.action !== 'continue' || run.probe)) return runs;
       await told;
       await this.#instance(identity, request);
       return await this.#pulse(instance, request);
@@ -186,7 +231,11 @@ export class AgentGateway {
       }),
     );
     const answers = await store.write(pulseRuns, pulses);
-    return request.activeRuns.map(({ runId }, index) => ({ runId, action: answers[index]! }));
+    return request.activeRuns.map(({ runId }, index) => {
+      const action = answers[index]!;
+      const isAsked = action === 'continue' && this.#options.isQuiet?.(pulses[index]!.runId) === true;
+      return isAsked ? { runId, action, probe: true } : { runId, action };
+    });
   }
 
   async #assignments(instance: AgentInstance, grants: readonly Grant[]): Promise<Assignment[]> {
@@ -236,7 +285,11 @@ export class AgentGateway {
   }
 
   /** Ends grants that do not reach their agent. */
-  async #returnGrants(agentId: string, grants: readonly Grant[], newsFor: (grant: Grant) => RunNews): Promise<void> {
+  async #returnGrants<T extends Pick<Grant, 'runId' | 'leaseToken'>>(
+    agentId: string,
+    grants: readonly T[],
+    newsFor: (grant: T) => RunNews,
+  ): Promise<void> {
     if (grants.length === 0) return;
     const reports = grants.map(
       (grant): RunReport => ({
@@ -270,9 +323,10 @@ export class AgentGateway {
     );
   }
 
-  #versions() {
-    const { clock, version } = this.#options;
-    return { serverTime: clock.now(), latestVersion: version, hasUpdate: false };
+  #versions(agentVersion: string | undefined) {
+    const { clock, version, releases } = this.#options;
+    const news = releases?.news(agentVersion, version) ?? { latestVersion: version, hasUpdate: false };
+    return { serverTime: clock.now(), ...news };
   }
 }
 

@@ -8,6 +8,7 @@ import {
   type EffectMarkAnswer,
 } from '../tasks/effect-words.ts';
 import { type ArgValue, ERROR_CLASSES, type ErrorClass, RUN_ENDS } from '../tasks/run-words.ts';
+import { type ProcessLine, type RunSnapshot, SNAPSHOT_LIMITS } from '../tasks/snapshot-words.ts';
 
 /**
  * Agent protocol v1 (docs/agent-protocol.md): JSON over HTTP, only the agent opens connections, `Authorization: Bearer <agent token>`.
@@ -31,8 +32,11 @@ export {
   ERROR_CLASSES,
   type ErrorClass,
   MAX_PAUSE_MS,
+  type ProcessLine,
+  type RunSnapshot,
   retryAfterMs,
   ruleFor,
+  SNAPSHOT_LIMITS,
 };
 
 /** Largest texts on the wire, characters. Longer ones are cut by the agent before they are sent. */
@@ -58,6 +62,13 @@ const reportHead = {
   at: z.number().optional(),
 };
 
+const processLine = z.object({
+  pid: z.number().int().nonnegative(),
+  name: text(SNAPSHOT_LIMITS.name),
+  state: text(1),
+  ...{ cpuMs: z.number().nonnegative(), rssBytes: z.number().nonnegative() },
+});
+
 export const reportSchema = z.discriminatedUnion('type', [
   z.object({ ...reportHead, type: z.literal('started') }),
   z.object({
@@ -72,6 +83,13 @@ export const reportSchema = z.discriminatedUnion('type', [
     stream: z.enum(['stdout', 'stderr']),
     text: text(WIRE_LIMITS.log),
     offset: z.number().int().nonnegative(),
+  }),
+  /** A sign of life, when the gateway asks for one: what the processes of the run do. */
+  z.object({
+    ...reportHead,
+    type: z.literal('snapshot'),
+    processes: z.array(processLine).max(SNAPSHOT_LIMITS.processes),
+    omitted: z.number().int().positive().optional(),
   }),
   z.object({ ...reportHead, type: z.literal('checkpoint'), data: checkpointData }),
   z.object({ ...reportHead, type: z.literal('output'), key: name, value: text(WIRE_LIMITS.output) }),
@@ -120,7 +138,10 @@ export const registerRequestSchema = z.object({
   /** Identifies this boot of the machine; recorded process groups are only killed within the same boot. */
   bootId: text(64),
   version: text(32),
-  protocol: z.literal(PROTOCOL_VERSION),
+  protocol: z.literal(PROTOCOL_VERSION, {
+    error: ({ input }) =>
+      `this gateway speaks agent protocol ${PROTOCOL_VERSION} and the agent ${JSON.stringify(input)}: upgrade the older of the two`,
+  }),
   host: text(255),
   pools: z.array(name).min(1).max(32),
   labels: z.record(name, text(64)),
@@ -145,23 +166,68 @@ export interface RegisterAnswer {
   results: ReportResult[];
 }
 
+/** What agents and packages may call themselves: `1.2.3`, `1.2.3-rc.1`. */
+export const RELEASE_VERSION = /^\d{1,9}\.\d{1,9}\.\d{1,9}(-[0-9A-Za-z]+([.-][0-9A-Za-z]+)*)?$/;
+
+/** The package that the gateway names to its agents. */
+export interface ReleaseOffer {
+  version: string;
+  /** Of the package, 64 hexadecimal digits. */
+  sha256: string;
+  /** Ed25519 over version and sha256, base64 (docs/agents.md); null where it was published without. */
+  signature: string | null;
+  bytes: number;
+}
+
+/** How an agent gets on with a release. `failed` and `refused` stay until another one is published. */
+export const UPGRADE_STATES = ['loading', 'waiting', 'trying', 'failed', 'refused'] as const;
+
 export const heartbeatRequestSchema = z.object({
   ...caller,
+  /** The version that runs; absent in agents that know no upgrades. */
+  version: text(32).optional(),
+  /** Reports that the gateway has rejected for good and that wait on the agent's disk for a person; absent: none. */
+  deadReports: z.object({ count: z.number().int().positive(), reason: text(500).optional() }).optional(),
+  upgrade: z
+    .object({
+      version: text(32),
+      state: z.enum(UPGRADE_STATES),
+      /** How often the version was started in vain. */
+      tries: z.number().int().nonnegative(),
+      reason: text(500).optional(),
+    })
+    .optional(),
   uptimeMs: z.number().nonnegative(),
   /** One-minute load average divided by the number of cores. */
   load: z.number().nonnegative(),
+  /** What the load is spread over. This and the next absent: an agent that does not tell it yet. */
+  cores: z.number().int().min(1).max(65_536).optional(),
+  /** What programs could still take, of what there is. */
+  memory: z.object({ freeBytes: z.number().nonnegative(), totalBytes: z.number().positive() }).optional(),
+  /** True in the last word of an instance that ends in order: what it does not name in `activeRuns` goes back at once. */
+  stopping: z.boolean().optional(),
   activeRuns: z.array(z.object({ runId, leaseToken: token })).max(1024),
   /** Long poll: how long the server may hold the answer while there is nothing to say. It answers early for a cancel. */
   waitMs: z.number().int().min(0).max(60_000).optional(),
 });
 export type HeartbeatRequest = z.infer<typeof heartbeatRequestSchema>;
+export type UpgradeStatus = NonNullable<HeartbeatRequest['upgrade']>;
 
 export interface HeartbeatAnswer {
   ok: true;
   serverTime: number;
   latestVersion: string;
   hasUpdate: boolean;
-  runs: { runId: string; action: 'continue' | 'cancel' | 'steer' | 'lost'; reason?: string; text?: string }[];
+  /** Absent where none is published. */
+  release?: ReleaseOffer;
+  runs: {
+    runId: string;
+    action: 'continue' | 'cancel' | 'steer' | 'lost';
+    reason?: string;
+    text?: string;
+    /** It has said nothing for too long: a report `snapshot` is asked for. */
+    probe?: true;
+  }[];
 }
 
 export const pullRequestSchema = z.object({
@@ -211,7 +277,7 @@ export interface Assignment {
   leaseMs: number;
   template: string;
   runtime: string;
-  /** The runtime's own part of the template; for `shell`: `ShellSpec`. */
+  /** The runtime's own part of the template; for `shell`: `ShellSpec`, for `http`: `HttpSpec`. */
   spec: unknown;
   /** Checked arguments of the task. */
   args: Record<string, ArgValue>;
@@ -219,7 +285,8 @@ export interface Assignment {
   secrets: string[];
   /** Wall limit of this run. */
   timeoutMs: number;
-  limits: { outputBytes: number };
+  /** Output beyond its limit is cut; over any other the program is ended. */
+  limits: { outputBytes: number; memoryBytes?: number; cpuCores?: number; cpuTimeMs?: number };
   idempotencyKey: string | null;
   /** What the last attempt saved, and how often the task has saved one; absent together. */
   checkpoint?: unknown;
@@ -295,3 +362,6 @@ export const effectRequestSchemas = {
   done: effectCallSchemas.done.extend(effectHead),
   fail: effectCallSchemas.fail.extend(effectHead),
 };
+
+/** What agents and the pools of a token may be called. */
+export const fleetName = agentId;

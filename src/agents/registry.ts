@@ -3,12 +3,15 @@ import { AppError } from '../errors.ts';
 import type { Log } from '../log.ts';
 import type { Store } from '../store/store.ts';
 import type { Reader, Tx } from '../store/tx.ts';
+import type { WhyAgent } from '../tasks/explain-facts.ts';
 import { type ReportOutcome, type RunReport, reportRuns } from '../tasks/report.ts';
 import { loseOtherInstances } from '../tasks/sweep.ts';
 import type { Emit, TaskEvent } from '../tasks/task.ts';
 import type { RegisterRequest } from './protocol.ts';
-import { activeRunCounts, agentById, listAgents, markOffline, touchAgents, upsertAgent } from './queries.ts';
-import type { AgentIdentity } from './tokens.ts';
+import { activeRunCounts, agentById, allDrains, listAgents, markOffline, touchAgents, upsertAgent } from './queries.ts';
+import { drainFrom, Roster } from './roster.ts';
+import { heldBack, type MachineLoad, newStanding, type Standing, shortageOf } from './standing.ts';
+import { type AgentIdentity, revokedError } from './tokens.ts';
 
 /** One live instance of an agent, as this gateway knows it. */
 export interface AgentInstance {
@@ -17,6 +20,9 @@ export interface AgentInstance {
   pools: string[];
   labels: Record<string, string>;
   runtimes: string[];
+  readonly standing: Standing;
+  /** Runs on the gateway's own machine. */
+  readonly isLocal: boolean;
 }
 
 export interface AgentView {
@@ -31,6 +37,8 @@ export interface AgentView {
   concurrency: number;
   load: number | null;
   activeRuns: number;
+  /** As it is now; not to be changed. */
+  readonly standing: Readonly<Standing>;
 }
 
 export interface RegistryOptions {
@@ -39,10 +47,16 @@ export interface RegistryOptions {
   log: Log;
   emit: Emit<TaskEvent>;
   offlineMs: number;
+  /** Of the gateway's machine; absent: no agent runs there. */
+  bootId?: string;
+  /** Whether a credential has been taken away while its bearer waited; absent: none ever is. */
+  isRevoked?(identity: AgentIdentity): boolean;
 }
 
 /** Which agents there are, which instance of each is the valid one, and when it was last heard of (by the server's clock). */
 export class AgentRegistry {
+  /** Everybody, in memory. */
+  readonly roster = new Roster();
   readonly #options: RegistryOptions;
   readonly #instances = new Map<string, AgentInstance>();
   readonly #contacts = new Map<string, { instanceId: string; at: number; load: number | null }>();
@@ -70,13 +84,15 @@ export class AgentRegistry {
       pools: identity.pools,
       labels: identity.labels,
       runtimes: request.runtimes,
+      standing: await this.roster.standingOf(store, identity.agentId),
+      isLocal: this.#isLocal(request.bootId),
     };
     const outcomes = await store.transact('agent.register', async (tx) => {
       const results = reports.length === 0 ? [] : await reportRuns(tx, reports, emit);
       const lost = await loseOtherInstances(tx, identity.agentId, request.instanceId, emit);
       await upsertAgent(tx, agentRow(instance, request, tx.now));
       tx.afterCommit(() => {
-        this.#instances.set(identity.agentId, instance);
+        this.#entered(instance, tx.now);
         log.info('agent.registered', { agentId: identity.agentId, pools: instance.pools, requeued: lost });
       });
       return results;
@@ -85,10 +101,14 @@ export class AgentRegistry {
     return outcomes;
   }
 
-  /** @throws AppError session_replaced for an instance that is not the valid one, conflict for an agent that has not registered. */
+  /**
+   * @throws AppError session_replaced for an instance that is not the valid one, conflict for an agent that has not registered,
+   * unauthorized where its credential was revoked meanwhile
+   */
   async instance(identity: AgentIdentity, agentId: string, instanceId: string): Promise<AgentInstance> {
     if (identity.agentId !== agentId)
       throw new AppError('forbidden', `this token belongs to agent ${identity.agentId}`, { field: 'agentId' });
+    if (this.#options.isRevoked?.(identity)) throw revokedError(agentId);
     let instance = this.#instances.get(agentId);
     if (!instance) instance = await this.#load(agentId, identity);
     if (instance.instanceId !== instanceId)
@@ -97,7 +117,7 @@ export class AgentRegistry {
   }
 
   /** Any call of an agent is a sign of life. Written to its row with the next sweep. */
-  contact(instance: AgentInstance, load: number | null): void {
+  contact(instance: Pick<AgentInstance, 'agentId' | 'instanceId'>, load: number | null): void {
     const known = this.#contacts.get(instance.agentId);
     this.#contacts.set(instance.agentId, {
       instanceId: instance.instanceId,
@@ -106,12 +126,37 @@ export class AgentRegistry {
     });
   }
 
+  /** A heartbeat, with what it says of its machine. An agent beside the gateway is never held back by it: docs/agents.md says why. */
+  heard(instance: AgentInstance, machine: MachineLoad): void {
+    this.contact(instance, machine.load);
+    const { standing, agentId } = instance;
+    const before = standing.shortage;
+    standing.machine = machine;
+    standing.stoppedAt = null;
+    standing.shortage = instance.isLocal ? null : shortageOf(machine, before);
+    if (standing.shortage === before) return;
+    this.roster.changed();
+    this.#options.log.warn(standing.shortage ? 'agent.overloaded' : 'agent.recovered', {
+      agentId,
+      shortage: standing.shortage ?? before,
+      ...machine,
+    });
+  }
+
+  /** The instance has said that it ends: nothing is given to it any more. */
+  stopped(instance: AgentInstance): void {
+    instance.standing.stoppedAt = this.#options.clock.now();
+    this.roster.changed();
+    this.#options.log.info('agent.stopped', { agentId: instance.agentId });
+  }
+
   /** Writes the contacts and marks who has gone offline; answers their ids. */
   async flush(tx: Tx): Promise<string[]> {
     const written = [...this.#contacts];
     const rows = written.map(([agentId, contact]) => [agentId, contact.instanceId, contact.at, contact.load]);
     if (rows.length > 0) await tx.run(touchAgents, { rows });
     tx.afterCommit(() => {
+      for (const [agentId, { at }] of written) this.roster.seen(agentId, at);
       for (const [agentId, contact] of written)
         if (this.#contacts.get(agentId) === contact) this.#contacts.delete(agentId);
     });
@@ -123,11 +168,13 @@ export class AgentRegistry {
   async list(reader: Reader = this.#options.store): Promise<AgentView[]> {
     const { clock, offlineMs } = this.#options;
     const active = new Map((await activeRunCounts(reader)).map((row) => [row.agent_id, row.count]));
+    const drains = new Map((await reader.all(allDrains, {})).map((row) => [row.agent_id, drainFrom(row)]));
     return (await listAgents(reader)).map((row) => {
       const lastSeenAt = Math.max(row.last_seen_at, this.#contacts.get(row.agent_id)?.at ?? 0);
+      const known = this.roster.get(row.agent_id)?.standing ?? newStanding(null);
       return {
         agentId: row.agent_id,
-        online: clock.now() - lastSeenAt < offlineMs,
+        online: known.stoppedAt === null && clock.now() - lastSeenAt < offlineMs,
         lastSeenAt,
         version: row.version,
         host: row.host,
@@ -137,7 +184,18 @@ export class AgentRegistry {
         concurrency: row.concurrency,
         load: row.load,
         activeRuns: active.get(row.agent_id) ?? 0,
+        standing: { ...known, drain: drains.get(row.agent_id) ?? null },
       };
+    });
+  }
+
+  /** Everybody as memory knows him, each as if he had room; for hints. */
+  agents(): WhyAgent[] {
+    const { clock, offlineMs } = this.#options;
+    return [...this.roster.all()].map((agent) => {
+      const lastSeenAt = Math.max(agent.lastSeenAt, this.#contacts.get(agent.agentId)?.at ?? 0);
+      const online = agent.standing.stoppedAt === null && clock.now() - lastSeenAt < offlineMs;
+      return { ...agent, lastSeenAt, online, freeSlots: 1, ...heldBack(agent.standing) };
     });
   }
 
@@ -151,12 +209,30 @@ export class AgentRegistry {
       pools: identity.pools,
       labels: identity.labels,
       runtimes: JSON.parse(row.runtimes) as string[],
+      standing: await this.roster.standingOf(this.#options.store, agentId),
+      isLocal: this.#isLocal(row.boot_id),
     };
     // A register may have been committed while the row was read: its instance is newer and stays.
     const newer = this.#instances.get(agentId);
     if (newer) return newer;
-    this.#instances.set(agentId, instance);
+    this.#remember(instance, row.last_seen_at);
     return instance;
+  }
+
+  /** A new process: what an earlier one said of itself is over. */
+  #entered(instance: AgentInstance, at: number): void {
+    Object.assign(instance.standing, { machine: null, shortage: null, stoppedAt: null });
+    this.#remember(instance, at);
+  }
+
+  #remember(instance: AgentInstance, lastSeenAt: number): void {
+    const { agentId, pools, labels, runtimes, standing } = instance;
+    this.#instances.set(agentId, instance);
+    this.roster.entered({ agentId, pools, labels, runtimes, lastSeenAt, standing });
+  }
+
+  #isLocal(bootId: string): boolean {
+    return bootId !== 'unknown' && bootId === this.#options.bootId;
   }
 }
 

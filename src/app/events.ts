@@ -47,7 +47,8 @@ export function subscribe(
   });
 }
 
-function webchatKey(event: OutboxEvent): string[] {
+function webchatKey(event: OutboxEvent): readonly string[] {
+  if (event.type === 'outbox.edited') return event.sessionKeys;
   return event.type === 'outbox.sent' && event.channel === 'webchat' && event.sessionKey !== null
     ? [event.sessionKey]
     : [];

@@ -1,13 +1,19 @@
 import { existsSync } from 'node:fs';
-import { resolve } from 'node:path';
+import { join, resolve } from 'node:path';
 import { Dispatch } from '../agents/dispatch.ts';
 import { TaskExplainer } from '../agents/explainer.ts';
 import { AgentGateway } from '../agents/gateway.ts';
+import { JoinTokens } from '../agents/join-tokens.ts';
+import { AgentQuota } from '../agents/quota.ts';
 import { AgentRegistry } from '../agents/registry.ts';
 import { Sweeper } from '../agents/sweeper.ts';
+import { TakerHints } from '../agents/taker-hints.ts';
 import { AgentTokens } from '../agents/tokens.ts';
+import { Artifacts } from '../artifacts/artifacts.ts';
+import { currentBootId } from '../boot.ts';
 import type { Channel } from '../channels/channel.ts';
 import type { Clock } from '../clock.ts';
+import { ChatLogFollows } from '../commands/logs-follow.ts';
 import type { GatewaySettings } from '../config/gateway.ts';
 import { AppError } from '../errors.ts';
 import { assignmentOf } from '../flows/assignment.ts';
@@ -15,6 +21,7 @@ import { Submitter } from '../flows/submit.ts';
 import { breakerPolicies } from '../flows/template-breakers.ts';
 import { loadTemplates, packagedTemplatesDir } from '../flows/templates.ts';
 import { createFollowup } from '../followup/drain.ts';
+import type { QuietRuns } from '../health/quiet-runs.ts';
 import { AdminAuth } from '../http/auth.ts';
 import { HotRoutes } from '../http/hot.ts';
 import { hotRoutes } from '../http/hot-routes.ts';
@@ -26,6 +33,7 @@ import type { Log } from '../log.ts';
 import { createDelivery } from '../outbox/delivery.ts';
 import { createOutbox } from '../outbox/enqueue.ts';
 import type { OutboxEvent } from '../outbox/message.ts';
+import { Releases } from '../releases/releases.ts';
 import type { Service } from '../service.ts';
 import { EventQueue } from '../store/events.ts';
 import type { Store } from '../store/store.ts';
@@ -38,6 +46,7 @@ import type { Base } from './base.ts';
 import { openChannels, SAFE_REPEAT } from './channels.ts';
 import { controlRooms, serveAgain } from './controls.ts';
 import { subscribe } from './events.ts';
+import { agentAlerts, quietRuns } from './health.ts';
 import { upkeepRooms } from './upkeep.ts';
 
 /** All rooms, wired, nothing started. */
@@ -62,12 +71,14 @@ export async function buildHouse(
     log,
     onFreed: serveAgain(base, () => agents),
   });
-  const agents = agentRooms(base, breakers);
+  const agents = agentRooms(base, breakers, await currentBootId());
+  await agents.registry.roster.load(store);
   const { controls, laneWatch } = await controlRooms(base, agents);
   const isDraining = () => controls.drain !== null;
   const chat = new ChatChanges();
   const finished = createFinishedTasks();
-  const { followup, intake, open, delivery } = chatRooms(base, agents.why, isDraining);
+  const artifacts = new Artifacts({ store, log, folder: join(settings.stateDir, 'artifacts') });
+  const { followup, intake, open, delivery, logFollows } = chatRooms(base, agents, isDraining);
   const { retention, taskAudit } = upkeepRooms(
     base,
     { ...agents, ...open },
@@ -82,13 +93,14 @@ export async function buildHouse(
   const rooms: Rooms = {
     ...base,
     ...agents,
+    artifacts,
     breakers,
     controls,
     taskAudit,
     ...open,
     version: VERSION,
     admin: new AdminAuth(token),
-    submitter: submitterOf(base, agents.dispatch, isDraining),
+    submitter: submitterOf(base, agents, isDraining),
     onChatChange: (listener) => chat.listen(listener),
     startedAt: clock.now(),
   };
@@ -105,19 +117,12 @@ export async function buildHouse(
     leaseMs: settings.leaseMs,
     cancelGraceMs: settings.cancelGraceMs,
   });
+  const chats = [delivery, followup, logFollows, intake];
+  const watches = [sweeper, laneWatch, agents.quiet, agentAlerts(base)];
   const channels = [...open.channels.values()].map(asService);
-  const services = [
-    base.templates.watch(),
-    sweeper,
-    laneWatch,
-    delivery,
-    followup,
-    intake,
-    http,
-    retention,
-    polls(agents),
-    ...channels,
-  ];
+  const services = [base.templates.watch(), agents.releases, ...watches, ...chats, http, retention, artifacts]
+    .concat(polls(agents))
+    .concat(channels);
   return { rooms, services, server: () => http.server! };
 }
 
@@ -142,37 +147,73 @@ function templatesFolder({ templatesDir }: GatewaySettings): string {
 }
 
 /** From a stored message to an errand, and from an answer to its chat. */
-function chatRooms(base: Base, why: Rooms['why'], isDraining: () => boolean) {
+function chatRooms(base: Base, { why, hints }: { why: Rooms['why']; hints: TakerHints }, isDraining: () => boolean) {
   const { store, clock, log, templates, outbox, emit } = base;
   const { timeZone, lang } = base.settings;
-  const followup = createFollowup({ store, log, templates, outbox, emitTasks: emit, timeZone, lang, isDraining });
-  const rooms = { ids: store.ids, templates, outbox, emitTasks: emit, lang, ask: followup.ask, why, isDraining };
+  const hintFor = hints.hintFor.bind(hints);
+  const followup = createFollowup({
+    store,
+    log,
+    templates,
+    outbox,
+    emitTasks: emit,
+    timeZone,
+    lang,
+    isDraining,
+    hintFor,
+  });
+  const logFollows = new ChatLogFollows({ ...base, emit: (tx, events) => base.outboxEvents.emit(tx, events) });
+  const rooms = {
+    ...{ ids: store.ids, templates, outbox, emitTasks: emit, lang, ask: followup.ask, why, isDraining },
+    wakeLogFollows: () => logFollows.wake(),
+  };
   const intake = createIntake({ store, log, rooms });
   const open = openChannels(base, () => intake.wake());
   const delivery = createDelivery({ store, clock, log, channels: open.channels, outbox, safeRepeat: SAFE_REPEAT });
-  return { followup, intake, open, delivery };
+  return { followup, intake, open, delivery, logFollows };
 }
 
-function submitterOf(base: Base, dispatch: Dispatch, isDraining: () => boolean): Submitter {
+function submitterOf(
+  base: Base,
+  { dispatch, hints }: { dispatch: Dispatch; hints: TakerHints },
+  isDraining: () => boolean,
+): Submitter {
   const { store, settings } = base;
   const patienceMs = () => dispatch.patienceMs();
-  return new Submitter({ ...base, ids: store.ids, timeZone: settings.timeZone, patienceMs, isDraining });
+  const hintFor = hints.hintFor.bind(hints);
+  return new Submitter({ ...base, ids: store.ids, timeZone: settings.timeZone, patienceMs, isDraining, hintFor });
 }
 
 function agentRooms(
   base: Base,
   breakers: Breakers,
-): Pick<Rooms, 'tokens' | 'registry' | 'dispatch' | 'line' | 'gateway' | 'why'> {
+  bootId: string,
+): Pick<Rooms, 'tokens' | 'joins' | 'registry' | 'dispatch' | 'line' | 'gateway' | 'why' | 'releases'> & {
+  hints: TakerHints;
+  quiet: QuietRuns;
+} {
   const { store, settings, templates } = base;
   const { leaseMs, heartbeatMs, offlineMs, cancelGraceMs } = settings;
-  const registry = new AgentRegistry({ ...base, offlineMs });
+  const tokens: AgentTokens = new AgentTokens(store, {
+    quota: new AgentQuota(settings.agentRate),
+    onRevoked: (agentId) => gateway.dismiss(agentId),
+  });
+  const registry = new AgentRegistry({
+    ...base,
+    offlineMs,
+    bootId,
+    isRevoked: (identity) => tokens.isRevoked(identity),
+  });
   const labelSets = labelSetsOf(templates);
+  const hints = new TakerHints({ ...base, registry, labelSets });
   const line = new TaskLine({
     breakers,
     limitsOf: (id) => templates.get(id)?.limits,
     pending: (tx) => base.taskEvents.pending(tx),
   });
   const dispatch = new Dispatch({ ...base, line, leaseMs, labelSets });
+  const releases = new Releases({ ...base, dir: join(settings.stateDir, 'releases') });
+  const quiet = quietRuns(base);
   const gateway = new AgentGateway({
     ...base,
     ids: store.ids,
@@ -180,11 +221,14 @@ function agentRooms(
     dispatch,
     leaseMs,
     heartbeatMs,
+    isQuiet: (runId) => quiet.take(runId),
     version: VERSION,
+    releases,
     assignmentOf: (grant) => assignmentOf(templates, store.ids, grant),
   });
   const why = new TaskExplainer({ ...base, registry, line, labelSets, leaseMs, cancelGraceMs });
-  return { tokens: new AgentTokens(store), registry, dispatch, line, gateway, why };
+  const joins = new JoinTokens(store, tokens);
+  return { tokens, joins, registry, dispatch, line, gateway, why, releases, hints, quiet };
 }
 
 /** The same array until the templates are read again. */

@@ -27,6 +27,36 @@ export class Api {
     return this.#call<T>('POST', path, body);
   }
 
+  /**
+   * An answer that is read while it comes; the caller reads its body, or aborts.
+   * @throws AppError what the gateway refused with, or `unreachable`
+   */
+  async open(path: string, headers: Readonly<Record<string, string>>, signal: AbortSignal): Promise<Response> {
+    const sent = { ...headers, authorization: `Bearer ${this.#token}` };
+    const response = await fetch(this.url + path, { redirect: 'error', signal, headers: sent }).catch(
+      (error: unknown) => {
+        throw this.#unreachable(error);
+      },
+    );
+    if (response.ok) return response;
+    throw refusal(response.status, parse(await response.text()), this.url);
+  }
+
+  /**
+   * Sends what may be large, as it is read.
+   * @throws AppError what the gateway refused with, or `unreachable`
+   */
+  async put<T>(path: string, body: AsyncIterable<Uint8Array>): Promise<T> {
+    const headers = { authorization: `Bearer ${this.#token}`, 'content-type': 'application/octet-stream' };
+    const sent = { method: 'PUT', redirect: 'error', headers, body, duplex: 'half' } as unknown as RequestInit;
+    const response = await fetch(this.url + path, sent).catch((error: unknown) => {
+      throw this.#unreachable(error);
+    });
+    const answer = parse(await response.text());
+    if (response.ok && answer !== undefined) return answer as T;
+    throw refusal(response.status, answer, this.url);
+  }
+
   async #call<T>(method: string, path: string, body?: unknown): Promise<T> {
     const { status, text } = await this.#exchange(method, path, body);
     const answer = parse(text);
@@ -49,10 +79,12 @@ export class Api {
       });
       return { status: response.status, text: await response.text() };
     } catch (error) {
-      throw new AppError('unreachable', `cannot reach the gateway at ${this.url}: ${reasonOf(error)}`, {
-        cause: error,
-      });
+      throw this.#unreachable(error);
     }
+  }
+
+  #unreachable(cause: unknown): AppError {
+    return new AppError('unreachable', `cannot reach the gateway at ${this.url}: ${reasonOf(cause)}`, { cause });
   }
 }
 

@@ -29,6 +29,8 @@ export interface Context {
   /** The environment with the env file; what is set in the environment wins. */
   readonly env: Environment;
   readonly json: boolean;
+  /** The env file that was read; undefined where there is none. */
+  readonly settingsFile: string | undefined;
   /** The running gateway. @throws AppError invalid_config where no token is known */
   api(): Api;
   /** Prints the answer: as it is with `--json`, else as `human` says it. */
@@ -50,10 +52,12 @@ export function actWith(io: Io, done: (exitCode: number) => void): Act {
 }
 
 function contextOf(io: Io, options: GlobalOptions): Context {
-  const env = { ...envFile(io, options.settings), ...io.env };
+  const file = envFile(io, options.settings);
+  const env = { ...file?.values, ...io.env };
   return {
     io,
     env,
+    settingsFile: file?.path,
     json: options.json === true,
     api: () => new Api(connectionOf(env, io.cwd, options)),
     show: (data, human) => io.out(options.json ? `${JSON.stringify(data, null, 2)}\n` : withLineEnd(human())),
@@ -69,14 +73,14 @@ function withLineEnd(text: string): string {
   return text === '' || text.endsWith('\n') ? text : `${text}\n`;
 }
 
-function envFile(io: Io, option: GlobalOptions['settings']): Environment {
-  if (option === false) return {};
+function envFile(io: Io, option: GlobalOptions['settings']): { path: string; values: Environment } | undefined {
+  if (option === false) return undefined;
   const path = resolve(io.cwd, option ?? '.env');
   try {
-    return parseEnv(readFileSync(path, 'utf8')) as Environment;
+    return { path, values: parseEnv(readFileSync(path, 'utf8')) as Environment };
   } catch (error) {
     const code = (error as NodeJS.ErrnoException).code;
-    if (code === 'ENOENT' && option === undefined) return {};
+    if (code === 'ENOENT' && option === undefined) return undefined;
     throw new AppError('invalid_config', `the settings file ${path} cannot be read (${code ?? 'unknown'})`, {
       field: '--settings',
       cause: error,

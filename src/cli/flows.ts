@@ -17,7 +17,9 @@ interface Flow {
 
 /** `errand flows …` */
 export function flowsCommands(program: Command, act: Act): void {
-  const flows = program.command('flows').description('look at flows: what conversations have asked for; cancel them');
+  const flows = program
+    .command('flows')
+    .description('look at flows: what conversations have asked for; cancel and retry them');
   flows
     .command('list')
     .description('list flows, the newest first')
@@ -46,6 +48,11 @@ export function flowsCommands(program: Command, act: Act): void {
     .description('cancel what is left of a flow; what runs is told to stop')
     .addHelpText('after', '\nExample:\n  errand flows cancel q7xw')
     .action(act(cancel));
+  flows
+    .command('retry <flow>')
+    .description('run again what failed of a failed flow, or what was called off of a cancelled one')
+    .addHelpText('after', '\nExample:\n  errand flows retry q7xw')
+    .action(act(retry));
 }
 
 async function list(
@@ -74,6 +81,11 @@ async function cancel({ api, show: print }: Context, id: string): Promise<void> 
       ? `Flow ${id} is being cancelled; what runs was told to stop.`
       : `Flow ${id} is ${flow.status}.`,
   );
+}
+
+async function retry({ api, show: print }: Context, id: string): Promise<void> {
+  const flow = await api().post<Flow & { retried: string[] }>(path`/api/flows/${id}/retry`);
+  print(flow, () => `Flow ${id} goes on. Tasks that run again: ${flow.retried.join(', ')}.`);
 }
 
 async function show({ api, show: print }: Context, id: string): Promise<void> {

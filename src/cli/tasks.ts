@@ -1,10 +1,11 @@
 import { type Command, Option } from 'commander';
-import type { LogChunk, TaskEventRecord } from '../tasks/read.ts';
-import { isFinal, TASK_STATES, type TaskState } from '../tasks/states.ts';
+import type { TaskEventRecord } from '../tasks/read.ts';
+import { isFinal, TASK_STATES } from '../tasks/states.ts';
 import type { RunRecord, TaskRecord } from '../tasks/task.ts';
-import { type Api, path } from './api.ts';
+import { path } from './api.ts';
 import type { Act, Context } from './context.ts';
-import { fields, localTime, oneLine, printable, table } from './table.ts';
+import { fields, localTime, oneLine, table } from './table.ts';
+import { logsCommand } from './task-logs.ts';
 import { auditCommand } from './tasks-audit.ts';
 import { placeCommands } from './tasks-places.ts';
 import { traceCommand } from './trace.ts';
@@ -44,12 +45,7 @@ export function tasksCommands(program: Command, act: Act): void {
     .option('--events', 'also what happened to it')
     .addHelpText('after', '\nExample:\n  errand tasks show k3f9')
     .action(act(show));
-  tasks
-    .command('logs <task>')
-    .description('print what the runs of a task printed')
-    .option('-f, --follow', 'go on until the task is over')
-    .addHelpText('after', '\nExample:\n  errand tasks logs -f k3f9')
-    .action(act(logs));
+  logsCommand(tasks, act);
   tasks
     .command('cancel <task>')
     .description('cancel a task; one that runs is told to stop')
@@ -153,24 +149,6 @@ function eventsOf(events: readonly TaskEventRecord[]): string {
     event.data === null ? '' : JSON.stringify(event.data),
   ]);
   return table(['AT', 'EVENT', 'RUN', 'DATA'], rows, 'No events.');
-}
-
-const FOLLOW_EVERY_MS = 500;
-
-async function logs(context: Context, id: string, { follow }: { follow?: true }): Promise<void> {
-  const api = context.api();
-  let skip = 0;
-  for (;;) {
-    const { status, logs: chunks } = await readLogs(api, id, skip);
-    skip += chunks.length;
-    for (const chunk of chunks) context.io.out(context.json ? `${JSON.stringify(chunk)}\n` : printable(chunk.text));
-    if (!follow || isFinal(status)) return;
-    await new Promise((resolve) => setTimeout(resolve, FOLLOW_EVERY_MS));
-  }
-}
-
-function readLogs(api: Api, id: string, skip: number): Promise<{ status: TaskState; logs: LogChunk[] }> {
-  return api.get(path`/api/tasks/${id}/logs`, { skip });
 }
 
 async function change({ api, show: print }: Context, id: string, verb: 'cancel' | 'retry'): Promise<void> {

@@ -13,6 +13,10 @@ interface Answer {
     args: Record<string, { required: boolean }>;
     pool: string;
     triggers: string[];
+    runtime: string;
+    secrets: string[];
+    timeoutMs: number;
+    runDigest: string;
   }[];
   problems: { file: string; line: number; column: number; field: string; message: string }[];
 }
@@ -25,6 +29,11 @@ export function templatesCommands(program: Command, act: Act): void {
     .description('list the templates of the running gateway')
     .addHelpText('after', '\nExample:\n  errand templates list')
     .action(act(list));
+  templates
+    .command('show <template>')
+    .description('one template, with the digest that an agent may pin in AGENT_ALLOW')
+    .addHelpText('after', '\nExample:\n  errand templates show hello')
+    .action(act(showOne));
   pauseCommands(templates, act, 'template');
   templates
     .command('check [folder]')
@@ -38,18 +47,42 @@ export function templatesCommands(program: Command, act: Act): void {
 async function list({ api, show }: Context): Promise<void> {
   const answer = await api().get<Answer>('/api/templates');
   show(answer, () => {
-    const rows = answer.templates.map(({ id, title, args, pool, triggers }) => [
+    const rows = answer.templates.map(({ id, title, args, pool, triggers, runDigest }) => [
       id,
       titleOf(title),
       argsText(args),
       pool,
       triggers.join(' | '),
+      runDigest,
     ]);
     const wrong = answer.problems.map(
       ({ file, line, column, field, message }) =>
         `${file}:${line}:${column}: ${field === '' ? '' : `${field}: `}${message}`,
     );
-    return [table(['TEMPLATE', 'TITLE', 'ARGUMENTS', 'POOL', 'TRIGGERS'], rows, 'No templates.'), ...wrong].join('\n');
+    return [
+      table(['TEMPLATE', 'TITLE', 'ARGUMENTS', 'POOL', 'TRIGGERS', 'DIGEST'], rows, 'No templates.'),
+      ...wrong,
+    ].join('\n');
+  });
+}
+
+async function showOne({ api, show }: Context, id: string): Promise<void> {
+  const answer = await api().get<Answer>('/api/templates');
+  const template = answer.templates.find((one) => one.id === id);
+  if (!template) throw new AppError('not_found', `there is no template ${JSON.stringify(id)}`);
+  show(template, () => {
+    const { title, runtime, pool, args, triggers, secrets, timeoutMs, runDigest } = template;
+    const lines = [
+      ['Title', titleOf(title)],
+      ['Runtime', runtime],
+      ['Pool', pool],
+      ['Arguments', argsText(args)],
+      ['Triggers', triggers.join(' | ')],
+      ['Secrets', secrets.join(', ')],
+      ['Timeout', `${timeoutMs / 1_000} s`],
+      ['Pin', `${id}@${runDigest}`],
+    ] as const;
+    return lines.map(([name, value]) => `${name.padEnd(10)} ${value === '' ? '-' : value}`).join('\n');
   });
 }
 

@@ -65,6 +65,8 @@ export interface CommandRooms {
   readonly lang: 'auto' | Lang;
   /** Whether nothing new starts at the moment. Absent: never. */
   readonly isDraining?: () => boolean;
+  /** A log is to be followed in a chat. Absent: nobody follows any. */
+  readonly wakeLogFollows?: () => void;
   /** Puts errands into the conversation's queue; they start right after the commit. */
   ask(tx: Tx, errands: readonly NewFollowup[]): Promise<void>;
 }

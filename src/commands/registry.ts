@@ -3,6 +3,7 @@ import type { Command } from './command.ts';
 import { controlCommands } from './control.ts';
 import { deadCommands } from './dead.ts';
 import { helpCommands } from './help.ts';
+import { logCommands } from './logs.ts';
 import { pairCommands } from './pair.ts';
 import { runCommands } from './run.ts';
 import { taskCommands } from './tasks.ts';
@@ -13,6 +14,7 @@ export const COMMANDS: readonly Command[] = [
   ...helpCommands,
   ...runCommands,
   ...taskCommands,
+  ...logCommands,
   ...whyCommands,
   ...controlCommands,
   ...deadCommands,

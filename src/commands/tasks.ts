@@ -3,7 +3,7 @@ import { SUMMARY_LIMIT } from '../notifications/wording.ts';
 import type { Lang } from '../sessions/lang.ts';
 import type { Tx } from '../store/tx.ts';
 import type { Explanation } from '../tasks/explain.ts';
-import { listTasks, taskLogs } from '../tasks/read.ts';
+import { listTasks } from '../tasks/read.ts';
 import { isFinal, type TaskState } from '../tasks/states.ts';
 import type { RunRecord, TaskRecord } from '../tasks/task.ts';
 import { duration, headAndTail, oneLine, printable, sentenceOf } from '../text.ts';
@@ -11,8 +11,7 @@ import type { Command, CommandContext } from './command.ts';
 import { findTask, idMissing, LIST_LIMIT, liveTasks, noSuchTask } from './task-lookup.ts';
 import { ago, listLine, liveState, nameOf, stateWord } from './task-words.ts';
 
-/** Looking at errands: /status, /tasks, /task, /logs. */
-const LOG_LINES = 40;
+/** Looking at errands: /status, /tasks, /task. */
 const RUNS_SHOWN = 5;
 
 const status: Command = {
@@ -76,24 +75,7 @@ const task: Command = {
   },
 };
 
-const logs: Command = {
-  name: 'logs',
-  aliases: ['日志'],
-  right: 'talk',
-  usage: '/logs <id>',
-  help: { en: 'the last lines an errand printed', zh: '查看任务输出的最后几行' },
-  async run(tx, context) {
-    if (context.rest === '') return idMissing(context, logs.usage);
-    const found = await findTask(tx, context, context.rest);
-    if (!found) return noSuchTask(context, context.rest);
-    const chunks = await taskLogs(tx, context.rooms.ids, found.id);
-    const text = printable(chunks.map((chunk) => chunk.text).join('')).trimEnd();
-    if (text.trim() === '') return { en: 'This errand has printed nothing.', zh: '该任务没有输出。' }[context.lang];
-    return lastLines(context, found.task.taskId, text);
-  },
-};
-
-export const taskCommands: readonly Command[] = [status, tasks, task, logs];
+export const taskCommands: readonly Command[] = [status, tasks, task];
 
 /** What keeps those of them that are queued, by their public ids. */
 async function whyQueued(
@@ -114,7 +96,8 @@ function card(context: CommandContext, shown: TaskRecord, now: number, why: Expl
     `${LABELS.asked[lang]}${ago(lang, now - shown.createdAt)}`,
     ...runLines(context, shown),
   ];
-  if (shown.error !== undefined) lines.push(`${LABELS.error[lang]}${sentenceOf(shown.error)}`);
+  const error = lang === 'zh' ? (shown.errorZh ?? shown.error) : shown.error;
+  if (error !== undefined) lines.push(`${LABELS.error[lang]}${sentenceOf(error)}`);
   const summary = printable(shown.summary ?? '').trim();
   if (summary !== '')
     lines.push(
@@ -176,14 +159,4 @@ function nextSteps({ status: state, taskId, runs, reason }: TaskRecord): string 
 
 function leftOut({ lang }: CommandContext, count: number): string {
   return { en: `… ${count} characters left out …`, zh: `……省略 ${count} 个字符……` }[lang];
-}
-
-/** The end of the output, whole lines where they fit. */
-function lastLines({ lang }: CommandContext, taskId: string, text: string): string {
-  const lines = text.split('\n');
-  const kept = lines.slice(-LOG_LINES).join('\n');
-  const shown = kept.length <= SUMMARY_LIMIT ? kept : kept.slice(-SUMMARY_LIMIT).toWellFormed();
-  if (shown.length === text.length) return shown;
-  const head = { en: `… the end of what ${taskId} printed:`, zh: `……${taskId} 输出的末尾：` }[lang];
-  return `${head}\n${shown}`;
 }

@@ -1,8 +1,13 @@
+import type { KeyObject } from 'node:crypto';
 import { readFileSync, statSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { join, resolve } from 'node:path';
+import { z } from 'zod';
 import type { LogLevel } from '../log.ts';
+import { inTheClear } from './gateway-url.ts';
+import { parseAllowed } from './http-allow.ts';
 import { type Environment, readSettings, type SettingProblem, SettingsError, setting } from './settings.ts';
+import { readUpgradeKey } from './upgrade-key.ts';
 
 /** What an agent process is told by its owner (agent.env.example). Relative paths are resolved against the working folder. */
 export interface AgentSettings {
@@ -18,10 +23,12 @@ export interface AgentSettings {
   workDir: string;
   /** Holds unsent results and the list of started runs. */
   spoolDir: string;
-  /** Template ids or globs that this agent accepts. */
+  /** Template ids or globs that this agent accepts; `id@sha256:…` only with exactly this content. */
   allow: string[];
   /** Executables that this agent may start; absent: any. */
   commands?: string[];
+  /** Where the http runtime may go beside public addresses: names, addresses, networks. */
+  httpAllow: string[];
   /** PEM text of certificates that are trusted besides the system's. */
   ca?: string;
   proxy?: string;
@@ -29,6 +36,12 @@ export interface AgentSettings {
   secrets: ReadonlyMap<string, string>;
   /** Between SIGTERM and SIGKILL, milliseconds: the upper bound of what a template may ask for, and the rule at a stop of the agent. */
   killGraceMs: number;
+  /** `idle`: a newer package that the gateway names is installed while nothing runs here. */
+  autoUpgrade: 'off' | 'idle';
+  /** Holds the versions of this agent. */
+  installDir: string;
+  /** Packages without a signature of this key are refused. */
+  upgradeKey?: KeyObject;
   logLevel: LogLevel;
   /** What is allowed but unwise; to be logged once at start. */
   warnings: string[];
@@ -38,10 +51,10 @@ export interface AgentSettings {
 const MIN_SECRET_CHARS = 6;
 
 /** Runtimes of this build. */
-const BUILT_RUNTIMES: readonly string[] = ['shell'];
+const BUILT_RUNTIMES: readonly string[] = ['shell', 'http'];
 
 const MAX_CONCURRENCY = 1024;
-const NOT_YET = ['AGENT_JOIN_TOKEN', 'AGENT_UPGRADE_KEY', 'AGENT_AUTO_UPGRADE'] as const;
+const NOT_YET = ['AGENT_JOIN_TOKEN'] as const;
 const NOT_YET_FAMILY = /^AGENT_ACP_COMMAND_/;
 
 /**
@@ -68,12 +81,16 @@ export function readAgentSettings(env: Environment): AgentSettings {
     spoolDir,
     allow: values.AGENT_ALLOW,
     commands: values.AGENT_COMMANDS,
+    httpAllow: values.AGENT_HTTP_ALLOW,
     ca,
     proxy: values.AGENT_PROXY,
     secrets: secrets.values,
     killGraceMs: values.AGENT_KILL_GRACE,
+    autoUpgrade: values.AGENT_AUTO_UPGRADE,
+    installDir: resolve(values.AGENT_INSTALL_DIR ?? join(spoolDir, 'install')),
+    upgradeKey: values.AGENT_UPGRADE_KEY,
     logLevel: values.AGENT_LOG_LEVEL,
-    warnings: secrets.warnings,
+    warnings: [...inTheClear(values.AGENT_GATEWAY_URL), ...secrets.warnings],
   };
 }
 
@@ -99,16 +116,20 @@ function shape() {
       .optional(),
     AGENT_POOLS: names('pools').prefault('default'),
     AGENT_LABELS: labels().prefault(''),
-    AGENT_RUNTIMES: runtimes().prefault('shell'),
+    AGENT_RUNTIMES: runtimes().prefault('shell,http'),
     AGENT_CONCURRENCY: setting.integer(1, MAX_CONCURRENCY).prefault('1'),
     AGENT_WORK_DIR: setting.text().optional(),
     AGENT_SPOOL_DIR: setting.text().optional(),
     AGENT_ALLOW: allowList().prefault('*'),
     AGENT_COMMANDS: setting.list().optional(),
+    AGENT_HTTP_ALLOW: httpAllow().prefault(''),
     AGENT_CA_FILE: setting.text().optional(),
     AGENT_PROXY: setting.url().optional(),
     AGENT_SECRETS_FILE: setting.text().optional(),
     AGENT_KILL_GRACE: setting.duration().prefault('10s'),
+    AGENT_AUTO_UPGRADE: setting.oneOf(['off', 'idle']).prefault('off'),
+    AGENT_INSTALL_DIR: setting.text().optional(),
+    AGENT_UPGRADE_KEY: upgradeKey().optional(),
     AGENT_LOG_LEVEL: setting.oneOf(['debug', 'info', 'warn', 'error', 'silent']).prefault('info'),
   };
 }
@@ -146,10 +167,10 @@ function runtimes() {
   return setting.list().transform((items, context) => {
     for (const item of items) {
       if (BUILT_RUNTIMES.includes(item)) continue;
-      const planned = item === 'http' || item === 'acp';
-      const message = planned
-        ? `the ${item} runtime is not available yet`
-        : `'${item}' is not a runtime; there is: shell`;
+      const message =
+        item === 'acp'
+          ? `the ${item} runtime is not available yet`
+          : `'${item}' is not a runtime; there is: ${BUILT_RUNTIMES.join(', ')}`;
       context.addIssue({ code: 'custom', message });
     }
     if (items.length === 0) context.addIssue({ code: 'custom', message: 'must name at least one runtime' });
@@ -157,14 +178,34 @@ function runtimes() {
   });
 }
 
+function upgradeKey() {
+  return setting.text(1024).transform((value, context) => {
+    const key = readUpgradeKey(value);
+    if (key) return key;
+    context.addIssue({ code: 'custom', message: 'must be a public Ed25519 key: PEM, or base64 of it' });
+    return z.NEVER;
+  });
+}
+
 function allowList() {
   return setting.list().transform((items, context) => {
     for (const item of items) {
-      if (item.includes('@'))
-        context.addIssue({ code: 'custom', message: `pinning content ('${item}') is not available yet` });
-      else if (!/^[a-z0-9*?-]{1,64}$/.test(item)) {
+      const [pattern = '', digest] = item.split(/@(.*)/s, 2);
+      if (!/^[a-z0-9*?-]{1,64}$/.test(pattern)) {
         context.addIssue({ code: 'custom', message: `'${item}' is neither a template id nor a pattern with * and ?` });
+      } else if (digest !== undefined && !/^sha256:[0-9a-f]{64}$/.test(digest)) {
+        const advice = 'errand templates show prints it';
+        context.addIssue({ code: 'custom', message: `'${item}' must pin sha256: and 64 hex digits (${advice})` });
       }
+    }
+    return items;
+  });
+}
+
+function httpAllow() {
+  return setting.list().transform((items, context) => {
+    for (const item of items.filter((one) => parseAllowed(one) === undefined)) {
+      context.addIssue({ code: 'custom', message: `'${item}' is no host, address or network such as 10.0.0.0/8` });
     }
     return items;
   });

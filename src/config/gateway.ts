@@ -21,6 +21,10 @@ export interface GatewaySettings {
   cancelGraceMs: number;
   /** A lane in which a task waits longer is told of in the log. */
   laneWarnMs: number;
+  /** Calls per second that one agent may make all the time. */
+  agentRate: number;
+  /** Keys of conversations that are told when an agent goes away and when it is back. */
+  alertSessions: readonly string[];
   /** How long finished tasks, their flows and their messages are kept before they are archived and pruned. */
   retentionMs: number;
   logLevel: 'debug' | 'info' | 'warn' | 'error' | 'silent';
@@ -69,6 +73,8 @@ const SHAPE = {
   ERRAND_OFFLINE_MS: setting.integer(1_000, 86_400_000).default(90_000),
   ERRAND_CANCEL_GRACE_MS: setting.integer(1_000, 3_600_000).default(30_000),
   ERRAND_LANE_WARN_MS: setting.integer(100, 86_400_000).default(2_000),
+  ERRAND_AGENT_RATE: setting.integer(1, 1_000_000).default(2_000),
+  ERRAND_ALERT_SESSIONS: setting.list().optional(),
   ERRAND_RETENTION_DAYS: setting.integer(1, 3_650).default(7),
   ERRAND_LOG_LEVEL: setting.oneOf(['debug', 'info', 'warn', 'error', 'silent']).default('info'),
   TELEGRAM_BOT_TOKEN: z
@@ -101,7 +107,6 @@ const LATER = [
   'ERRAND_DATABASE_URL',
   'ERRAND_REDIS_URL',
   'ERRAND_WORKFLOWS_DIR',
-  'ERRAND_ALERT_SESSIONS',
   'ERRAND_CHANNELS_FILE',
   'WECOM_BOT_TOKEN',
   'WECOM_BOT_ENCODING_AES_KEY',
@@ -182,6 +187,8 @@ function settingsOf(values: Values, cwd: string): GatewaySettings {
     offlineMs: values.ERRAND_OFFLINE_MS,
     cancelGraceMs: values.ERRAND_CANCEL_GRACE_MS,
     laneWarnMs: values.ERRAND_LANE_WARN_MS,
+    agentRate: values.ERRAND_AGENT_RATE,
+    alertSessions: [...new Set(values.ERRAND_ALERT_SESSIONS ?? [])],
     retentionMs: values.ERRAND_RETENTION_DAYS * 86_400_000,
     logLevel: values.ERRAND_LOG_LEVEL,
     telegram: telegramOf(values),

@@ -10,6 +10,7 @@ export const argSentences = {
   },
   missing: (name: string): Texts => ({ en: `${name} is required`, zh: `缺少参数 ${name}` }),
   notText: (name: string): Texts => ({ en: `${name} must be text`, zh: `${name} 必须是文字` }),
+  path: { en: 'a value is no part of a path (. or ..)', zh: '参数值不能作为路径的一部分（. 或 ..）' } satisfies Texts,
   nul: (name: string): Texts => ({ en: `${name} contains a NUL character`, zh: `${name} 含有 NUL 字符` }),
   broken: (name: string): Texts => ({ en: `${name} contains half a character`, zh: `${name} 含有不完整的字符` }),
   notNumber: (name: string): Texts => ({ en: `${name} must be a number`, zh: `${name} 必须是数字` }),

@@ -59,6 +59,7 @@ export function checkValue(name: string, spec: ArgSpec, value: unknown): ArgValu
   if (typeof value === 'string') refuseBrokenText(name, value);
   const checked = CHECKS[spec.type](name, spec, value);
   if (spec.noDash && String(checked).startsWith('-')) throw new ArgumentError(name, say.dash(name));
+  if (spec.noDots && /^\.{1,2}$/.test(String(checked))) throw new ArgumentError(name, say.path);
   return checked;
 }
 

@@ -1,7 +1,7 @@
 import type { IdCodec } from '../ids.ts';
 import type { Grant } from '../tasks/claim.ts';
 import type { ArgValue } from '../tasks/run-words.ts';
-import { shellSpec } from './spec.ts';
+import { specFor } from './spec.ts';
 import type { TemplateRegistry } from './templates.ts';
 
 /** The template's part of what an agent is asked to run; undefined where the template is gone. */
@@ -12,11 +12,11 @@ export function assignmentOf(templates: Pick<TemplateRegistry, 'get'>, ids: IdCo
   return {
     template: template.id,
     runtime: task.runtime,
-    spec: shellSpec(template, args),
+    spec: specFor(template, args),
     args,
     secrets: [...template.secrets],
     timeoutMs: task.timeout_ms,
-    limits: { outputBytes: template.outputBytes },
+    limits: template.runLimits,
     // The same for every attempt, so that a program can hand it to whatever must not happen twice.
     idempotencyKey:
       task.idempotency === null ? `task:${ids.encode(task.id)}` : (JSON.parse(task.idempotency) as string[])[2]!,

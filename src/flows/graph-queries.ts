@@ -47,3 +47,11 @@ export const liveTasksOf = hot<{ rows: unknown[][] }, { id: number; flow_id: num
   select task.id, task.flow_id from ${d.rows(p.rows.param, { id: 'int' })} as r cross join task on task.flow_id = r.id
   where task.ended_at is null`,
 );
+
+/** What of these flows ended without success by itself or by a person; without what was skipped because of it. */
+export const unsuccessfulTasksOf = hot<{ rows: unknown[][] }, { id: number; status: string }>(
+  'graph.unsuccessful_tasks',
+  (d, p) => sql`
+  select task.id, task.status from ${d.rows(p.rows.param, { id: 'int' })} as r cross join task on task.flow_id = r.id
+  where task.ended_at is not null and ${d.guard('task.status')} <> 'succeeded' and task.reason is not 'dependency_failed' order by task.id`,
+);

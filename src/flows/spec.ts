@@ -1,12 +1,14 @@
 import type { ShellSpec } from '../agents/protocol.ts';
+import type { HttpSpec } from '../agents/run-content.ts';
+import { type RunContent, specOf, UnfitValue } from '../agents/run-content.ts';
 import { sha256 } from '../ids.ts';
+import { fillPlaces } from '../places.ts';
 import type { ArgValue } from '../tasks/run-words.ts';
 import type { NotifyPolicy, Priority, TaskSource } from '../tasks/states.ts';
 import { DEFAULT_RETRY, type NewTask, type RetryPolicy } from '../tasks/task.ts';
 import { argSentences } from './arg-sentences.ts';
 import { ArgumentError } from './args.ts';
 import type { Template } from './template-model.ts';
-import { fillPlaces, onlyPlace } from './template-places.ts';
 
 /** What the asker says about one task; everything absent comes from the template. */
 export interface TaskOptions {
@@ -68,26 +70,35 @@ export function toNewTask(template: Template, args: Record<string, ArgValue>, op
   };
 }
 
-/**
- * What the agent starts: one element of the command stays one element, whatever the value contains. An element that is nothing but
- * the place of an argument without a value is left out.
- * @throws ArgumentError where a stored value breaks a rule that the template did not have when the task was created
- */
-export function shellSpec(template: Template, args: Readonly<Record<string, ArgValue>>): ShellSpec {
-  const argv: string[] = [];
-  for (const element of template.command) {
-    const alone = onlyPlace(element);
-    if (alone === undefined || Object.hasOwn(args, alone)) argv.push(fillPlaces(element, args));
-  }
-  refuseOptions(template, args);
-  return { argv, env: { ...template.env }, graceMs: template.graceMs, exitClasses: { ...template.exitClasses } };
+/** What an agent does for the template; what its `runDigest` is taken of. */
+export function contentFor(template: Omit<Template, 'runDigest'>): RunContent {
+  const known = contents.get(template);
+  if (known) return known;
+  const content = makeContent(template);
+  contents.set(template, content);
+  return content;
 }
 
-/** The template may have been edited since the arguments were checked. */
-function refuseOptions(template: Template, args: Readonly<Record<string, ArgValue>>): void {
-  for (const [name, value] of Object.entries(args)) {
-    const isOption = template.args[name]?.noDash === true && String(value).startsWith('-');
-    if (isOption) throw new ArgumentError(name, argSentences.dash(name));
+/** Templates never change: an edited file is another one. */
+const contents = new WeakMap<object, RunContent>();
+
+function makeContent(template: Omit<Template, 'runDigest'>): RunContent {
+  const { id, runtime, command, request, env, secrets, graceMs, exitClasses, runLimits: limits } = template;
+  const args = Object.keys(template.args).sort();
+  const noDash = args.filter((name) => template.args[name]!.noDash);
+  return { id, runtime, command, request, env, secrets, graceMs, exitClasses, limits, args, noDash };
+}
+
+/**
+ * The runtime's part of what an agent is asked to do.
+ * @throws ArgumentError where a stored value breaks a rule that the template did not have when the task was created
+ */
+export function specFor(template: Template, args: Readonly<Record<string, ArgValue>>): ShellSpec | HttpSpec {
+  try {
+    return specOf(contentFor(template), args);
+  } catch (error) {
+    if (!(error instanceof UnfitValue)) throw error;
+    throw new ArgumentError(error.arg, error.arg === '' ? argSentences.path : argSentences.dash(error.arg));
   }
 }
 

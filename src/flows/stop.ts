@@ -1,6 +1,7 @@
 import { audit } from '../sessions/audit.ts';
 import type { Tx, Verb } from '../store/tx.ts';
 import { cancelTasks, headsOf, type Settlement, settle } from '../tasks/cancel.ts';
+import { both } from '../tasks/explain-words.ts';
 import { insertEvents } from '../tasks/queries.ts';
 import { isHeld, type TaskState } from '../tasks/states.ts';
 import type { Emit, TaskEvent } from '../tasks/task.ts';
@@ -60,7 +61,7 @@ const BATCH = 50;
 const DEADLINE: Settlement = {
   to: 'failed',
   reason: 'deadline',
-  error: 'the deadline of its flow was reached before it was done',
+  error: both('the deadline of its flow was reached before it was done', '整组任务的期限已到，它没有完成'),
 };
 
 /**

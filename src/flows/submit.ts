@@ -71,6 +71,14 @@ export interface Submitted {
   idempotent?: true;
   /** Present and true while the gateway is draining: it is stored and starts when the gateway is open again. */
   draining?: true;
+  /** Present where nobody can take it as things are: it waits all the same. */
+  hint?: SubmitHint;
+}
+
+/** `reason` as in docs/why.md. */
+export interface SubmitHint {
+  readonly reason: string;
+  readonly text: Readonly<Record<'en' | 'zh', string>>;
 }
 
 export interface SubmitterOptions {
@@ -84,6 +92,8 @@ export interface SubmitterOptions {
   patienceMs(): number;
   /** Whether nothing new starts at the moment; whoever submits is told. Absent: never. */
   isDraining?(): boolean;
+  /** Says that nobody can take such a task as things are; asked for every task, so it reads memory only. Absent: never. */
+  hintFor?(task: FlowSeed['task']): SubmitHint | undefined;
 }
 
 const MAX_SESSIONS = 10_000;
@@ -103,8 +113,9 @@ export class Submitter {
   /** @throws AppError invalid_request (unknown template, bad argument, unknown conversation), idempotency_conflict */
   async submit(submission: Submission): Promise<Submitted> {
     if (isLinked(submission)) return (await this.#link([submission], () => '', { whole: isGraph([submission]) }))[0]!;
-    const answers = await this.#write([this.#seed(submission, '')]);
-    return this.#submitted(answers[0]!, '');
+    const seed = this.#seed(submission, '');
+    const answers = await this.#write([seed]);
+    return this.#submitted(answers[0]!, '', seed);
   }
 
   /** All or nothing: the first bad item refuses the whole batch, and its place is named. Tasks that name one another are one flow. */
@@ -115,7 +126,7 @@ export class Submitter {
     const plain = seeds.every(({ task }) => task.idempotencyKey === null && this.#knows(task.sessionKey));
     // Only these can be refused by the database, and then the others must not stay.
     const answers = plain ? await this.#write(seeds) : await this.#together(seeds);
-    const submitted = answers.map((answer, index) => this.#submitted(answer, `[${index}].`));
+    const submitted = answers.map((answer, index) => this.#submitted(answer, `[${index}].`, seeds[index]));
     for (const { task } of seeds) if (task.sessionKey !== null) this.#remember(task.sessionKey);
     return submitted;
   }
@@ -138,7 +149,7 @@ export class Submitter {
     const order = { seeds, goal: label ?? goalOf(submissions), deadlineMs: deadlineMs ?? null };
     return store.transact('task.graph', async (tx) => {
       const answers = await startGraph(tx, order, this.#options);
-      return answers.map((answer, index) => this.#submitted(answer, placeOf(index)));
+      return answers.map((answer, index) => this.#submitted(answer, placeOf(index), seeds[index]));
     });
   }
 
@@ -198,8 +209,8 @@ export class Submitter {
     }
   }
 
-  #submitted(answer: StartAnswer, place: string): Submitted {
-    const { ids } = this.#options;
+  #submitted(answer: StartAnswer, place: string, seed?: FlowSeed): Submitted {
+    const { ids, hintFor } = this.#options;
     if (answer.result === 'no_session') throw noSessionError(place);
     if (answer.result === 'conflict') {
       throw new AppError(
@@ -208,12 +219,14 @@ export class Submitter {
         { field: `${place}idempotencyKey` },
       );
     }
+    const hint = seed && answer.result === 'created' ? hintFor?.(seed.task) : undefined;
     return {
       taskId: ids.encode(answer.id),
       status: answer.status,
       ...(answer.flowId === null ? {} : { flowId: ids.encode(answer.flowId) }),
       ...(answer.result === 'existing' ? { idempotent: true as const } : {}),
       ...(this.#options.isDraining?.() && !isFinal(answer.status) ? { draining: true as const } : {}),
+      ...(hint && { hint }),
     };
   }
 }

@@ -4,6 +4,7 @@ import { ArgumentError, checkValue, isDay, patternOf } from './args.ts';
 import { commandIssues, environmentIssues, isFreeType, keyIssues, leadingElements } from './template-command.ts';
 import type { Issue } from './template-issues.ts';
 import type { ArgSpec } from './template-model.ts';
+import { requestIssues } from './template-request.ts';
 import type { TemplateContent } from './template-schema.ts';
 import { parseTrigger } from './template-trigger.ts';
 
@@ -13,6 +14,7 @@ export function checkContent(content: TemplateContent): Issue[] {
     ...Object.keys(content.args).flatMap((name) => argIssues(name, content)),
     ...content.triggers.flatMap((trigger, index) => triggerIssues(trigger, index, content)),
     ...commandIssues(content),
+    ...requestIssues(content),
     ...keyIssues(content),
     ...environmentIssues(content),
     ...placeIssues(content),
@@ -87,7 +89,7 @@ function dashIssues(name: string, content: TemplateContent): string[] {
   const arg = content.args[name]!;
   if (!arg.allowDash) return [];
   if (!isFreeType(arg.type)) return [`has no meaning for the type ${arg.type}`];
-  const end = content.command.indexOf('--');
+  const end = (content.command ?? []).indexOf('--');
   const exposed = leadingElements(name, content).find((index) => end < 0 || index < end);
   if (exposed === undefined) return [];
   return [

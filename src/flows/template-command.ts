@@ -1,6 +1,6 @@
 import { basename } from 'node:path';
+import { type Place, placesIn } from '../places.ts';
 import type { Issue } from './template-issues.ts';
-import { type Place, placesIn } from './template-places.ts';
 import type { TemplateContent } from './template-schema.ts';
 
 /**
@@ -8,7 +8,7 @@ import type { TemplateContent } from './template-schema.ts';
  * or an interpreter, or become an option.
  */
 export function commandIssues(content: TemplateContent): Issue[] {
-  return content.command.flatMap((_element, index) =>
+  return (content.command ?? []).flatMap((_element, index) =>
     elementMessages(index, content).map((message) => ({ path: ['command', index], message })),
   );
 }
@@ -52,7 +52,7 @@ export function isDashRefused(name: string, content: TemplateContent): boolean {
 
 /** Elements of the command that the value of this argument can be the beginning of. */
 export function leadingElements(name: string, content: TemplateContent): number[] {
-  return content.command.flatMap((element, index) => {
+  return (content.command ?? []).flatMap((element, index) => {
     const places = placesIn(element);
     const leads = Array.isArray(places) && places.some((place) => place.name === name && place.before === '');
     return leads ? [index] : [];
@@ -65,14 +65,15 @@ export function isFreeType(type: TemplateContent['args'][string]['type']): boole
 }
 
 function elementMessages(index: number, content: TemplateContent): string[] {
-  const element = content.command[index]!;
+  const command = content.command ?? [];
+  const element = command[index]!;
   const places = placesIn(element);
   if (element.includes('\0')) return ['contains a NUL character'];
   if (index === 0 && element.trim() === '') return ['must name a program'];
   if (typeof places === 'string') return [places];
   if (places.length === 0) return [];
   if (index === 0) return ['must be fixed: no argument may choose the program'];
-  if (isProgramText(content.command, index)) {
+  if (isProgramText(command, index)) {
     return ['is read as code, so an argument must not be part of it; the program finds arguments in ERRAND_ARG_<NAME>'];
   }
   return [...placeMessages(places, content, false), ...optionMessages(places, content)];

@@ -9,12 +9,15 @@ import {
   type YAMLError,
   type YAMLMap,
 } from 'yaml';
+import { digestOf } from '../agents/run-content.ts';
 import { messageOf } from '../errors.ts';
 import { canonicalJson, sha256 } from '../ids.ts';
+import { contentFor } from './spec.ts';
 import { checkContent } from './template-checks.ts';
 import { isDashRefused } from './template-command.ts';
 import { type Issue, parseContent } from './template-issues.ts';
 import type { ArgSpec, Template, TemplateProblem, Texts } from './template-model.ts';
+import { isPathSegment, requestOf } from './template-request.ts';
 import type { TemplateContent } from './template-schema.ts';
 
 /** A larger file is no template. */
@@ -189,14 +192,15 @@ function fieldText(path: readonly PropertyKey[]): string {
 }
 
 function templateOf(content: TemplateContent, digest: string): Template {
-  const { retry, limits } = content;
-  return deepFreeze<Template>({
+  const { retry } = content;
+  const template: Omit<Template, 'runDigest'> = {
     id: content.id,
     title: titleOf(content),
     triggers: content.triggers,
     args: argsOf(content),
     runtime: content.runtime,
-    command: content.command,
+    command: content.command ?? [],
+    request: requestOf(content),
     env: content.env,
     secrets: content.secrets,
     pool: content.pool ?? 'default',
@@ -206,8 +210,9 @@ function templateOf(content: TemplateContent, digest: string): Template {
     priority: content.priority,
     timeoutMs: content.timeout,
     graceMs: content.grace,
+    quietAfterMs: content.quietAfter === 'off' ? null : content.quietAfter,
     ttlMs: content.ttl ?? null,
-    outputBytes: limits.output,
+    runLimits: runLimitsOf(content),
     retry: retryOf(content),
     onLost: content.onLost,
     exitClasses: retry.on.exit,
@@ -222,7 +227,18 @@ function templateOf(content: TemplateContent, digest: string): Template {
     notify: content.notify ?? null,
     roles: content.roles ?? [],
     digest,
-  });
+  };
+  return deepFreeze<Template>({ ...template, runDigest: digestOf(contentFor(template)) });
+}
+
+/** Only what is set, so that nothing else is sent with every assignment. */
+function runLimitsOf({ limits: { output, memory, cpu, cpuTime } }: TemplateContent): Template['runLimits'] {
+  return {
+    outputBytes: output,
+    ...(memory !== undefined && { memoryBytes: memory }),
+    ...(cpu !== undefined && { cpuCores: cpu }),
+    ...(cpuTime !== undefined && { cpuTimeMs: cpuTime }),
+  };
 }
 
 function retryOf({ retry: { max, base, factor, cap, jitter, on } }: TemplateContent): Template['retry'] {
@@ -244,7 +260,8 @@ function titleOf({ id, title }: TemplateContent): Texts {
 function argsOf(content: TemplateContent): Record<string, ArgSpec> {
   const out = Object.create(null) as Record<string, ArgSpec>;
   for (const [name, { allowDash: _allowDash, ...spec }] of Object.entries(content.args)) {
-    out[name] = { ...spec, noDash: isDashRefused(name, content) };
+    const noDots = isPathSegment(name, content.request?.url);
+    out[name] = { ...spec, noDash: isDashRefused(name, content), ...(noDots && { noDots }) };
   }
   return out;
 }

@@ -1,3 +1,4 @@
+import type { HttpRequest, RunContent } from '../agents/run-content.ts';
 import type { Role } from '../sessions/rights.ts';
 import type { BreakerPolicy } from '../tasks/breakers.ts';
 import type { TemplateLimits } from '../tasks/gates.ts';
@@ -12,6 +13,7 @@ export interface Texts {
 }
 
 export const ARG_TYPES = ['string', 'number', 'integer', 'boolean', 'date', 'enum'] as const;
+export const HTTP_METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE'] as const;
 export type ArgType = (typeof ARG_TYPES)[number];
 
 /** What one argument of a template accepts (docs/templates.md). */
@@ -29,6 +31,8 @@ export interface ArgSpec {
   readonly values?: readonly string[];
   /** A value must not begin with `-`: it begins an element of the command, where a program could take it for an option. */
   readonly noDash: boolean;
+  /** A value must not be `.` or `..`: it stands alone between two slashes of an address. */
+  readonly noDots?: true;
 }
 
 /** One errand that can be asked for: a checked template file with every default filled in. Frozen at every level. */
@@ -39,9 +43,11 @@ export interface Template {
   readonly triggers: readonly string[];
   /** Has no prototype, so any name may be looked up. */
   readonly args: Readonly<Record<string, ArgSpec>>;
-  readonly runtime: 'shell';
-  /** Program and arguments; `{{name}}` stands for an argument. Filled by `shellSpec`. */
+  readonly runtime: 'shell' | 'http';
+  /** Program and arguments; `{{name}}` stands for an argument. Filled by `specFor`. Empty for `http`. */
   readonly command: readonly string[];
+  /** The call of `http`; null for `shell`. */
+  readonly request: HttpRequest | null;
   /** Static variables of the program. */
   readonly env: Readonly<Record<string, string>>;
   /** Names of secrets; the values live on the agent. */
@@ -54,9 +60,11 @@ export interface Template {
   readonly timeoutMs: number;
   /** Between SIGTERM and SIGKILL. */
   readonly graceMs: number;
+  /** A run that says nothing for so long is asked for a sign of life; null: never. */
+  readonly quietAfterMs: number | null;
   readonly ttlMs: number | null;
-  /** Output beyond this is cut. */
-  readonly outputBytes: number;
+  /** What one run may use; see `RunContent`. */
+  readonly runLimits: RunContent['limits'];
   readonly retry: RetryPolicy;
   /** What a lost lease may do. */
   readonly onLost: OnLost;
@@ -77,6 +85,8 @@ export interface Template {
   readonly roles: readonly Role[];
   /** `sha256:<hex>` of the file's content as data: comments, order of keys and spacing do not count. */
   readonly digest: string;
+  /** `sha256:<hex>` of what an agent does for it, which its owner may pin. Places, retries and texts for people do not count. */
+  readonly runDigest: string;
 }
 
 /** Something wrong in a template file. */

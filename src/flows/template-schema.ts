@@ -4,7 +4,7 @@ import { ROLES } from '../sessions/rights.ts';
 import { ERROR_CLASSES, ON_LOST } from '../tasks/run-words.ts';
 import { NOTIFY_POLICIES, PRIORITIES } from '../tasks/states.ts';
 import { DEFAULT_RETRY } from '../tasks/task.ts';
-import { ARG_TYPES } from './template-model.ts';
+import { ARG_TYPES, HTTP_METHODS } from './template-model.ts';
 
 /**
  * The shape of a template file (docs/templates.md). Fields of later versions are known and refused, never ignored in silence. What
@@ -88,14 +88,44 @@ const breakerSchema = z.strictObject({
   onOpen: z.enum(['wait', 'fail']).prefault('wait'),
 });
 
+/** What a header may be called; those that the transport sets itself are refused in template-request.ts. */
+const HEADER = /^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}$/;
+const STATUS = /^([1-5]\d\d|[1-5]xx)$/;
+
+export const requestSchema = z.strictObject({
+  method: z.enum(HTTP_METHODS).prefault('GET'),
+  url: line(2_000),
+  headers: z
+    .record(z.string().regex(HEADER, 'must be the name of a header'), z.union([line(4_096)], 'must be text'))
+    .prefault({}),
+  body: z
+    .union(
+      [z.string().max(65_536), z.record(z.string(), z.json()), z.array(z.json())],
+      'must be text, a mapping or a list',
+    )
+    .optional(),
+  expect: z
+    .array(
+      z
+        .union([z.string(), z.number()])
+        .transform(String)
+        .refine((status) => STATUS.test(status), 'must be an HTTP status such as 204, or 2xx'),
+    )
+    .min(1)
+    .max(20)
+    .prefault(['2xx']),
+  maxResponse: measured(byteCount, BYTES, '1KiB', '1MiB').prefault('64KiB'),
+});
+
 export const templateSchema = z.strictObject({
   id: z.string().regex(/^[a-z0-9-]{1,48}$/, 'must be 1 to 48 lower-case letters, digits and dashes'),
   title: titleSchema.optional(),
   triggers: z.array(line(200)).max(20).prefault([]),
   args: z.record(z.string(), argSchema).prefault({}),
-  runtime: available(['shell'], ['http', 'acp']).prefault('shell'),
+  runtime: available(['shell', 'http'], ['acp']).prefault('shell'),
   shell: z.literal(false, NOT_YET).optional(),
-  command: z.array(z.string().max(16_384)).min(1).max(128),
+  command: z.array(z.string().max(16_384)).min(1).max(128).optional(),
+  request: requestSchema.optional(),
   env: z.record(z.string(), z.string().max(4_096)).prefault({}),
   secrets: z
     .array(z.string().regex(/^[A-Z_][A-Z0-9_]{0,63}$/, 'must be capital letters, digits and underscores'))
@@ -111,10 +141,14 @@ export const templateSchema = z.strictObject({
   lane: name('a lane').optional(),
   timeout: duration('1s', '7d').prefault('10m'),
   grace: duration('0s', '10m').prefault('10s'),
+  quietAfter: z
+    .union([z.literal('off'), duration('10s', '7d')], 'must be a duration between 10s and 7d, or off')
+    .prefault('10m'),
   limits: z
     .strictObject({
-      memory: notYet(),
-      cpu: notYet(),
+      memory: measured(byteCount, BYTES, '1MiB', '1024GiB').optional(),
+      cpu: z.number().min(0.01).max(1_024).optional(),
+      cpuTime: duration('1s', '30d').optional(),
       output: measured(byteCount, BYTES, '1KiB', '64MiB').prefault('1MiB'),
     })
     .prefault({}),

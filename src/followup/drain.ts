@@ -12,11 +12,11 @@ import { type Lang, langOf } from '../sessions/lang.ts';
 import type { Store } from '../store/store.ts';
 import type { Tx } from '../store/tx.ts';
 import type { ArgValue } from '../tasks/run-words.ts';
-import type { Emit, TaskEvent } from '../tasks/task.ts';
+import type { Emit, NewTask, TaskEvent } from '../tasks/task.ts';
 import { enqueueFollowups, type NewFollowup } from './followup.ts';
 import { type QueuedFollowup, queuedFollowups, settleFollowup } from './queries.ts';
 import { createRowLoop, type RowLoop } from './row-loop.ts';
-import { faultText, goneText, mayNot, parkedText, repeatText, wrongText } from './wording.ts';
+import { faultText, goneText, mayNot, parkedText, repeatText, untakenText, wrongText } from './wording.ts';
 
 export interface FollowupOptions {
   readonly store: Store;
@@ -30,6 +30,8 @@ export interface FollowupOptions {
   readonly lang: 'auto' | Lang;
   /** Whether nothing new starts at the moment; the person is told. Absent: never. */
   readonly isDraining?: () => boolean;
+  /** Says that nobody can take such a task as things are; the person is told. Absent: never. */
+  readonly hintFor?: (task: NewTask) => { readonly text: Readonly<Record<Lang, string>> } | undefined;
   /** Pause before an errand whose start failed is tried again, milliseconds; default 1 s. */
   readonly retryPauseMs?: number;
 }
@@ -103,7 +105,7 @@ async function startErrand(tx: Tx, row: QueuedFollowup, options: FollowupOptions
     notifyPolicy: row.notify_policy,
   });
   const answer = await startFlow(tx, { task, route, goal: row.text }, options.emitTasks);
-  await settled(tx, row, answer, { ...options, lang, title: template.title[lang], route });
+  await settled(tx, row, answer, { ...options, lang, title: template.title[lang], route, task });
 }
 
 /** `today` is the day of the message, so that a crash on the way changes nothing. */
@@ -124,6 +126,7 @@ interface Started extends Omit<FollowupOptions, 'lang'> {
   lang: Lang;
   title: string;
   route: Route;
+  task: NewTask;
 }
 
 async function settled(tx: Tx, row: QueuedFollowup, answer: StartAnswer, started: Started): Promise<void> {
@@ -131,13 +134,18 @@ async function settled(tx: Tx, row: QueuedFollowup, answer: StartAnswer, started
   const reason = answer.result === 'created' ? null : answer.result;
   const flow = answer.result === 'conflict' ? null : answer.flowId;
   await settle(tx, row, answer.result === 'conflict' ? 'failed' : 'started', reason, flow);
-  if (answer.result === 'created' && !started.isDraining?.()) return;
+  const text = textOf(answer, started);
+  if (text !== undefined) await started.outbox.enqueue(tx, [replyTo(row, started.route, text)]);
+}
+
+/** What there is to say at once; nothing where it simply starts. */
+function textOf(answer: Exclude<StartAnswer, { result: 'no_session' }>, started: Started): string | undefined {
+  const { lang, title, task } = started;
   const id = started.store.ids.encode(answer.id);
-  const text =
-    answer.result === 'created'
-      ? parkedText(started.lang, started.title, id)
-      : repeatText(started.lang, started.title, id, answer);
-  await started.outbox.enqueue(tx, [replyTo(row, started.route, text)]);
+  if (answer.result !== 'created') return repeatText(lang, title, id, answer);
+  if (started.isDraining?.()) return parkedText(lang, title, id);
+  const hint = started.hintFor?.(task);
+  return hint && untakenText(lang, title, id, hint.text[lang]);
 }
 
 async function refuse(

@@ -35,6 +35,14 @@ export function parkedText(lang: Lang, title: string, id: string): string {
   }[lang];
 }
 
+/** The errand is stored and nobody can take it as things are. @param why whole sentences */
+export function untakenText(lang: Lang, title: string, id: string, why: string): string {
+  return {
+    en: `“${title}” is accepted (${id}), but nobody can take it now. ${why} /cancel ${id} takes it back.`,
+    zh: `“${title}”已受理（${id}），但目前没有机器可以执行。${why}发送 /cancel ${id} 可取消。`,
+  }[lang];
+}
+
 /** The same errand was asked for before; `existing` is the same one, `conflict` one with other details under the same key. */
 export function repeatText(
   lang: Lang,

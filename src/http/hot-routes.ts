@@ -16,7 +16,7 @@ import {
   submissionSchema,
 } from '../flows/submit.ts';
 import { type AdminAuth, bearerOf } from './auth.ts';
-import { type HotRoute, hotRoute, parseWith } from './hot.ts';
+import { type HotRoute, hotRoute, parseWith, refusePrototypeKeys } from './hot.ts';
 import { plainSubmission, plainSubmissions, plainSuccesses } from './quick-shapes.ts';
 
 export interface HotRouteOptions {
@@ -50,7 +50,7 @@ function taskRoutes({ admin, submitter }: HotRouteOptions): [string, HotRoute][]
         ...asAdmin,
         bodyLimit: MIB,
         schema: submissionSchema,
-        quick: plainSubmission,
+        quick: (body) => plainSubmission(body) ?? refusePrototypeKeys(body),
         answer: async (_identity, body) => {
           const task = await submitter.submit(body);
           return { status: task.idempotent ? 200 : 201, body: task };
@@ -63,7 +63,7 @@ function taskRoutes({ admin, submitter }: HotRouteOptions): [string, HotRoute][]
         ...asAdmin,
         bodyLimit: 8 * MIB,
         schema: batchSchema,
-        quick: (body) => plainSubmissions(body, BATCH_LIMIT) ?? wholeGraph(body),
+        quick: (body) => plainSubmissions(body, BATCH_LIMIT) ?? refusePrototypeKeys(body) ?? wholeGraph(body),
         answer: async (_identity, body) => {
           const tasks = await (Array.isArray(body) ? submitter.submitAll(body) : submitter.submitGraph(body));
           return { status: 201, body: { tasks } };

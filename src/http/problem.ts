@@ -27,7 +27,8 @@ export function problemOf(error: AppError): Problem {
 /** Headers that go with a problem: when it is worth trying again, seconds. */
 export function problemHeaders(error: AppError): Record<string, string> {
   const type = { 'content-type': 'application/problem+json' };
-  return error.code === 'unavailable' ? { ...type, 'retry-after': '1' } : type;
+  const waitMs = error.retryAfterMs ?? (error.code === 'unavailable' ? 1_000 : undefined);
+  return waitMs === undefined ? type : { ...type, 'retry-after': String(Math.max(1, Math.ceil(waitMs / 1_000))) };
 }
 
 /** Any thrown thing as an AppError; what is not expected is logged under an id and told without its text. */

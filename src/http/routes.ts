@@ -3,8 +3,12 @@ import type { FinishedTasks } from '../telemetry/finished.ts';
 import { addOpenApi } from './openapi.ts';
 import type { Rooms } from './rooms.ts';
 import { accessRoutes } from './routes/access.ts';
+import { agentDrainRoutes } from './routes/agent-drains.ts';
 import { agentEffectRoutes } from './routes/agent-effects.ts';
+import { agentDiagnosticsRoutes, agentHealthRoutes } from './routes/agent-health.ts';
+import { agentJoinRoutes, agentTokenRoutes } from './routes/agent-tokens.ts';
 import { agentRoutes } from './routes/agents.ts';
+import { agentArtifactRoutes, artifactRoutes } from './routes/artifacts.ts';
 import { auditRoutes } from './routes/audit.ts';
 import { breakerRoutes } from './routes/breakers.ts';
 import { chatRoutes } from './routes/chat.ts';
@@ -15,8 +19,10 @@ import { flowRoutes } from './routes/flows.ts';
 import { adminOnly } from './routes/guard.ts';
 import { messageRoutes } from './routes/messages.ts';
 import { outboxRoutes } from './routes/outbox.ts';
+import { agentReleaseRoutes, releaseRoutes } from './routes/releases.ts';
 import { statusRoutes } from './routes/status.ts';
 import { taskAuditRoutes } from './routes/task-audit.ts';
+import { taskLogRoutes } from './routes/task-logs.ts';
 import { taskPlaceRoutes } from './routes/task-places.ts';
 import { taskRoutes } from './routes/tasks.ts';
 import { templateRoutes } from './routes/templates.ts';
@@ -35,6 +41,11 @@ export async function addRoutes(app: FastifyInstance, rooms: Rooms, finished?: F
     await chatRoutes(scope, rooms);
   });
   await app.register(agentEffectRoutes(rooms));
+  await app.register(agentArtifactRoutes(rooms));
+  await app.register(artifactRoutes(rooms));
+  await app.register(agentDiagnosticsRoutes(rooms));
+  await app.register(agentReleaseRoutes(rooms));
+  await app.register(agentJoinRoutes(rooms));
   await app.register(async (scope) => {
     scope.addHook('onRequest', adminOnly(rooms));
     for (const routes of ADMIN_ROUTES) await scope.register(routes(rooms));
@@ -43,11 +54,16 @@ export async function addRoutes(app: FastifyInstance, rooms: Rooms, finished?: F
 
 const ADMIN_ROUTES = [
   taskRoutes,
+  taskLogRoutes,
   taskAuditRoutes,
   deadLetterRoutes,
   flowRoutes,
   messageRoutes,
   agentRoutes,
+  agentDrainRoutes,
+  agentHealthRoutes,
+  releaseRoutes,
+  agentTokenRoutes,
   outboxRoutes,
   accessRoutes,
   templateRoutes,

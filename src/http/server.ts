@@ -46,6 +46,8 @@ export async function startHttpServer(options: HttpServerOptions): Promise<HttpS
         },
       ),
   });
+  // What programs have printed must never be taken for a page.
+  app.addHook('onRequest', async (_request, reply) => void reply.header('x-content-type-options', 'nosniff'));
   app.setValidatorCompiler(validatorCompiler);
   app.setSerializerCompiler(serializerCompiler);
   app.setErrorHandler((error: FastifyError, _request, reply) => {

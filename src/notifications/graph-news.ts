@@ -1,10 +1,10 @@
 import type { NewMessage } from '../outbox/message.ts';
 import { langOf } from '../sessions/lang.ts';
 import type { Tx } from '../store/tx.ts';
-import type { DeliveryStatus } from '../tasks/states.ts';
 import type { TaskEvent } from '../tasks/task.ts';
 import { type GraphEnd, graphText, type Trouble } from './graph-wording.ts';
-import type { Home, NotifierOptions } from './notifier.ts';
+import { messageKey } from './message-key.ts';
+import type { Delivered, Home, NotifierOptions } from './notifier.ts';
 import { graphCounts, graphResults, graphTroubles } from './queries.ts';
 import { titleFor } from './wording.ts';
 
@@ -36,18 +36,18 @@ export class GraphNews {
         text: graphText(await endOf(tx, home, options)),
         taskId: event.id,
         flowId: home.id,
-        dedupeKey: `task:${event.id}:${event.generation}:flow`,
+        dedupeKey: messageKey(event, 'flow'),
       });
     }
     return messages;
   }
 
   /** Of the tasks that have ended; nothing for those that are told by themselves. */
-  deliveries(): [task: number, status: DeliveryStatus][] {
+  deliveries(): Delivered[] {
     const last = this.#last();
-    return this.#ends.flatMap(({ event, home }): [number, DeliveryStatus][] => {
-      if (last.get(home.id)?.event === event) return [[event.id, 'session_queued']];
-      return event.notifyPolicy === 'state_changes' ? [] : [[event.id, 'not_applicable']];
+    return this.#ends.flatMap(({ event, home }): Delivered[] => {
+      if (last.get(home.id)?.event === event) return [[event.id, event.generation, 'session_queued']];
+      return event.notifyPolicy === 'state_changes' ? [] : [[event.id, event.generation, 'not_applicable']];
     });
   }
 

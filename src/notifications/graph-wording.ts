@@ -1,8 +1,7 @@
 import type { Lang } from '../sessions/lang.ts';
 import type { FinalState } from '../tasks/states.ts';
-import type { TaskEnd } from '../tasks/task.ts';
 import { duration, headAndTail, oneLine, printable } from '../text.ts';
-import { deathWords, SUMMARY_LIMIT, type Subject } from './wording.ts';
+import { type Death, deathWords, SUMMARY_LIMIT, type Subject } from './wording.ts';
 
 /** What became of a flow that was asked for as a whole. */
 export interface GraphEnd {
@@ -24,7 +23,7 @@ export interface Trouble {
   id: string;
   title: string;
   state: Exclude<FinalState, 'succeeded'>;
-  end: Pick<TaskEnd, 'error' | 'reason' | 'attempt'>;
+  end: Death;
 }
 
 /** The one message that tells how a flow ended whose tasks need one another. */

@@ -8,6 +8,7 @@ import type { DeliveryStatus } from '../tasks/states.ts';
 import type { TaskEvent } from '../tasks/task.ts';
 import { GraphNews } from './graph-news.ts';
 import { skippedText } from './graph-wording.ts';
+import { generationIn, messageKey } from './message-key.ts';
 import { type FlowHome, flowHomes } from './queries.ts';
 import { blockedText, finalText, progressText, type Subject, stateText, titleFor } from './wording.ts';
 
@@ -56,7 +57,7 @@ function isTold(event: TaskEvent): boolean {
 
 async function tell(tx: Tx, events: readonly TaskEvent[], options: NotifierOptions): Promise<void> {
   const homes = await homesOf(tx, events);
-  const deliveries: [task: number, status: DeliveryStatus][] = [];
+  const deliveries: Delivered[] = [];
   const messages: NewMessage[] = [];
   const graphs = new GraphNews();
   for (const event of events) {
@@ -66,7 +67,7 @@ async function tell(tx: Tx, events: readonly TaskEvent[], options: NotifierOptio
       if (event.notifyPolicy !== 'state_changes') continue;
     } else if (event.notifyPolicy === 'silent') continue;
     if (!home) {
-      deliveries.push([event.id, 'parent_missing']);
+      deliveries.push([event.id, event.generation, 'parent_missing']);
       continue;
     }
     const message = messageOf(tx, event, home, options);
@@ -77,6 +78,9 @@ async function tell(tx: Tx, events: readonly TaskEvent[], options: NotifierOptio
   if (messages.length > 0) await options.outbox.enqueue(tx, messages);
   if (deliveries.length > 0) await tx.run(setDelivery, { rows: deliveries });
 }
+
+/** What becomes of the result of a task's generation; a row of `setDelivery`. */
+export type Delivered = [task: number, generation: number, status: DeliveryStatus];
 
 export interface Home extends FlowHome {
   destination: Route;
@@ -115,7 +119,7 @@ function messageOf(tx: Tx, event: TaskEvent, home: Home, options: NotifierOption
     text: said.text,
     taskId: event.id,
     flowId: home.id,
-    dedupeKey: `task:${event.id}:${event.generation}:${said.key}`,
+    dedupeKey: messageKey(event, said.key),
   };
 }
 
@@ -165,8 +169,16 @@ function say(event: TaskEvent, subject: Subject, now: number): Said | undefined 
   }
 }
 
-/** `session_queued` → delivered or failed. */
-function receiptOf(event: OutboxEvent): unknown[][] {
-  if (event.type === 'outbox.enqueued' || event.kind !== 'final' || event.taskId === null) return [];
-  return [[event.taskId, event.type === 'outbox.sent' ? 'delivered' : 'failed']];
+/** `session_queued` → delivered or failed, for the generation that the message is about. */
+function receiptOf(event: OutboxEvent): Delivered[] {
+  if (
+    event.type === 'outbox.enqueued' ||
+    event.type === 'outbox.edited' ||
+    event.kind !== 'final' ||
+    event.taskId === null
+  )
+    return [];
+  const generation = generationIn(event.dedupeKey);
+  if (generation === undefined) return [];
+  return [[event.taskId, generation, event.type === 'outbox.sent' ? 'delivered' : 'failed']];
 }

@@ -42,6 +42,7 @@ export interface TroubleRow {
   label: string | null;
   status: string;
   error: string | null;
+  errorZh: string | null;
   reason: string | null;
   attempt: number;
 }
@@ -50,7 +51,7 @@ export interface TroubleRow {
 export const graphTroubles = hot<{ flow: number; limit: number }, TroubleRow>(
   'notify.graph_troubles',
   (_d, p) => sql`
-  select id, template, label, status, error, reason, attempt from task
+  select id, template, label, status, error, error_zh as "errorZh", reason, attempt from task
   where flow_id = ${p.flow} and status <> 'succeeded' and reason is not 'dependency_failed' order by id limit ${p.limit}`,
 );
 

@@ -70,7 +70,7 @@ export function deathWords(lang: Lang, state: DeadState, end: Death): string {
 }
 
 export type DeadState = Exclude<FinalState, 'succeeded' | 'cancelled'>;
-export type Death = Pick<TaskEnd, 'error' | 'reason' | 'attempt'>;
+export type Death = Pick<TaskEnd, 'error' | 'reason' | 'attempt'> & { errorZh?: string | null };
 
 const PLEASE_LOOK: Texts = { en: 'please have a look', zh: '请查看' };
 
@@ -95,8 +95,8 @@ const DEATHS: Record<DeadState, (lang: Lang, end: Death) => string> = {
 };
 
 /** The error is what its last run said; where the engine has lost its patience, that comes first. */
-function whyFailed(lang: Lang, { error, reason }: Death): string {
-  const said = sentenceOf(error);
+function whyFailed(lang: Lang, { error, errorZh, reason }: Death): string {
+  const said = sentenceOf(lang === 'zh' ? (errorZh ?? error) : error);
   const words = reasonWords(lang, reason);
   // The error names the breaker, which means nothing to a person.
   if (reason === 'breaker_open') return words!;

@@ -9,6 +9,8 @@ export class ChannelPace {
   /** Senders at work; kept by the delivery. */
   running = 0;
   #heldUntil = 0;
+  /** When it was held last. */
+  #heldAt = 0;
   #failures = 0;
   readonly #random: (() => number) | undefined;
 
@@ -21,17 +23,24 @@ export class ChannelPace {
     return this.#heldUntil;
   }
 
+  /** Not by a time of a clock that has been set back since. */
+  isHeld(now: number): boolean {
+    return this.#heldUntil > now && this.#heldAt <= now;
+  }
+
   mayStart(now: number): boolean {
-    return this.#heldUntil <= now && (this.#failures === 0 || this.running === 0);
+    return !this.isHeld(now) && (this.#failures === 0 || this.running === 0);
   }
 
   /** Learns from how a call ended: only an answer of the platform proves that it is there. A success ends no pause it was asked for. */
   note(outcome: SendOutcome, now: number): void {
     if (outcome.outcome === 'unknown' || (outcome.outcome === 'retry' && outcome.scope === 'channel')) {
       // Calls that were on their way together fail together: one failure, not sixteen.
-      if (now >= this.#heldUntil) this.#failures += 1;
+      const isHeld = this.isHeld(now);
+      if (!isHeld) this.#failures += 1;
       const asked = outcome.outcome === 'retry' ? outcome.afterMs : undefined;
-      this.#heldUntil = Math.max(this.#heldUntil, now + pauseMs(asked, this.#failures, this.#random));
+      this.#heldUntil = Math.max(isHeld ? this.#heldUntil : 0, now + pauseMs(asked, this.#failures, this.#random));
+      this.#heldAt = now;
     } else {
       this.#failures = 0;
     }

@@ -146,8 +146,8 @@ class DeliveryLoop implements Delivery {
     let nextAt = Number.POSITIVE_INFINITY;
     for (const [key, channel] of this.#options.channels) {
       const pace = this.#paceOf(key);
-      if (pace.heldUntil > now) nextAt = Math.min(nextAt, pace.heldUntil);
-      else for (const head of await this.#heads(channel)) found.push(candidate(head, channel, pace));
+      if (pace.isHeld(now)) nextAt = Math.min(nextAt, pace.heldUntil);
+      else for (const head of await this.#heads(channel, now)) found.push(candidate(head, channel, pace));
     }
     const due = found.filter(({ head }) => head.ready_at <= now);
     for (const { head } of found) if (head.ready_at > now) nextAt = Math.min(nextAt, head.ready_at);
@@ -155,9 +155,9 @@ class DeliveryLoop implements Delivery {
     return { due: due.sort((a, b) => a.head.ready_at - b.head.ready_at || a.head.id - b.head.id), nextAt };
   }
 
-  async #heads({ name, account }: Channel): Promise<ChatHead[]> {
+  async #heads({ name, account }: Channel, now: number): Promise<ChatHead[]> {
     const { store, outbox } = this.#options;
-    const heads = await store.all(chatHeads, { channel: name, account, limit: HEADS });
+    const heads = await store.all(chatHeads, { channel: name, account, now, limit: HEADS });
     const outdated = heads.filter((head) => head.outdated === 1);
     if (outdated.length === 0) return heads;
     await store.write(

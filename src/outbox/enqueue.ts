@@ -112,7 +112,7 @@ function eventsOf(
 ): OutboxEvent[] {
   const events: OutboxEvent[] = [];
   const waiting = new Map<string, ChatKey>();
-  for (const [index, { route, kind, sessionKey, taskId, flowId }] of messages.entries()) {
+  for (const [index, { route, kind, sessionKey, taskId, flowId, dedupeKey }] of messages.entries()) {
     const id = first + index;
     if (fresh && !fresh.has(id)) continue;
     const key: ChatKey = { channel: route.channel, account: route.account, chat: route.chat };
@@ -126,6 +126,7 @@ function eventsOf(
         sessionKey: sessionKey ?? null,
         taskId: taskId ?? null,
         flowId: flowId ?? null,
+        dedupeKey: dedupeKey ?? null,
       });
     }
   }

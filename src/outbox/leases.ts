@@ -103,7 +103,10 @@ async function recordPart(tx: Tx, receipts: readonly PartReceipt[]): Promise<boo
 }
 
 async function settle(tx: Tx, settlements: readonly Settlement[], emit: EmitOutbox): Promise<boolean[]> {
-  const rows = await tx.all(settleMessages, { rows: settlements.map((settlement) => settleRow(settlement, tx.now)) });
+  const rows = await tx.all(settleMessages, {
+    rows: settlements.map((settlement) => settleRow(settlement, tx.now)),
+    now: tx.now,
+  });
   const changed = new Set(rows.map((row) => row.id));
   const effective = settlements.filter(({ message }) => changed.has(message.id));
   await hold(tx, effective);
@@ -134,7 +137,7 @@ async function hold(tx: Tx, settlements: readonly Settlement[]): Promise<void> {
   for (const { message, hold: wanted, error } of settlements) {
     if (!wanted) continue;
     const [until, since] = 'until' in wanted ? [wanted.until, null] : [null, tx.now];
-    rows.set(chatText(message), [message.channel, message.account, message.chat, until, since, error]);
+    rows.set(chatText(message), [message.channel, message.account, message.chat, until, since, error, tx.now]);
   }
   if (rows.size > 0) await tx.run(holdChats, { rows: [...rows.values()] });
 }
@@ -154,6 +157,7 @@ function endings(rows: readonly MessageRow[], settlements: readonly Settlement[]
       sessionKey: row.session_key,
       taskId: row.task_id,
       flowId: row.flow_id,
+      dedupeKey: row.dedupe_key,
     };
     return [status === 'sent' ? { type: 'outbox.sent', ...about } : { type: 'outbox.dead', status, ...about }];
   });

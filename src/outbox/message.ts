@@ -32,10 +32,14 @@ interface SettledMessage extends ChatKey {
   readonly sessionKey: string | null;
   readonly taskId: number | null;
   readonly flowId: number | null;
+  /** As it was given with the message. */
+  readonly dedupeKey: string | null;
 }
 
 /** What the outbox tells the rest, inside the transaction that makes it true. */
 export type OutboxEvent =
+  /** Messages that clients read from the rows have another text. */
+  | { readonly type: 'outbox.edited'; readonly sessionKeys: readonly string[] }
   /** Messages wait in these chats: wake the delivery after the commit. */
   | { readonly type: 'outbox.enqueued'; readonly chats: readonly ChatKey[] }
   /** The platform has accepted all parts, or the row itself is the receipt. */

@@ -1,4 +1,4 @@
-import { sql } from 'kysely';
+import { type RawBuilder, sql } from 'kysely';
 import { type Dialect, hot } from '../store/dialect.ts';
 import type { OutboxTable } from '../store/tables.ts';
 import type { Reader, Tx } from '../store/tx.ts';
@@ -67,6 +67,18 @@ function inChatOf(d: Dialect, update: 'm' | 'outbox') {
   return sql.join(same, sql` and `);
 }
 
+/** A time that is written down as of later than now comes from a clock that has been set back since: what it put off is due. */
+function isAhead(row: 'm' | 'outbox', now: RawBuilder<unknown>) {
+  return sql`coalesce(${sql.ref(`${row}.put_off_at`)}, ${sql.ref(`${row}.created_at`)}) > ${now}`;
+}
+
+/** When the message `m` is due, its chat aside. */
+const dueAt = (now: RawBuilder<unknown>) => sql`case when ${isAhead('m', now)} then ${now} else m.next_at end`;
+
+/** Of the chat's row `hold`: it is to be left alone for now. */
+export const isHeld = (now: RawBuilder<unknown>) =>
+  sql`(hold.unreachable_since is not null or (hold.until > ${now} and coalesce(hold.held_at, 0) <= ${now}))`;
+
 export interface ChatHead {
   id: number;
   chat: string;
@@ -81,7 +93,7 @@ export interface ChatHead {
  * along the index, so that a chat with many waiting messages costs as much as one with a single message. (`cross join`: else SQLite
  * walks through all that wait and looks for each among the heads.)
  */
-export const chatHeads = hot<{ channel: string; account: string; limit: number }, ChatHead>(
+export const chatHeads = hot<{ channel: string; account: string; now: number; limit: number }, ChatHead>(
   'outbox.heads',
   (d, p) => sql`
   with recursive head (id, chat) as (
@@ -98,7 +110,7 @@ export const chatHeads = hot<{ channel: string; account: string; limit: number }
     )
   )
   select m.id, m.chat,
-    case when hold.until > m.next_at then hold.until else m.next_at end as ready_at,
+    case when ${isHeld(p.now)} and hold.until > ${dueAt(p.now)} then hold.until else ${dueAt(p.now)} end as ready_at,
     case when m.kind = 'update' and m.parts_sent = 0 and m.maybe_repeat = 0 and m.task_id is not null and exists (
       select 1 from outbox as result
       where result.task_id = m.task_id and result.kind = 'final' and result.status = 'pending' and result.id > m.id
@@ -128,11 +140,12 @@ export interface MessageRow {
   lease_until: number;
   parts_sent: number;
   platform_ids: string | null;
+  dedupe_key: string | null;
 }
 
 const MESSAGE =
   sql.raw(`id, channel, account, chat, route, session_key, kind, text, task_id, flow_id, maybe_repeat, safe_repeats,
-  attempts, give_up_at, lease_until, parts_sent, platform_ids`);
+  attempts, give_up_at, lease_until, parts_sent, platform_ids, dedupe_key`);
 
 /** Leases those that are due, the oldest of their chat, in a chat that is not held and has no sender. */
 export const leaseMessages = hot<{ rows: unknown[][]; now: number; until: number }, MessageRow>(
@@ -140,7 +153,7 @@ export const leaseMessages = hot<{ rows: unknown[][]; now: number; until: number
   (d, p) => sql`
   update outbox set status = 'sending', attempts = attempts + 1, lease_until = ${p.until}
   from ${d.rows(p.rows.param, { message_id: 'int' })} as r
-  where outbox.id = r.message_id and ${d.guard('outbox.status')} = 'pending' and outbox.next_at <= ${p.now}
+  where outbox.id = r.message_id and ${d.guard('outbox.status')} = 'pending' and (outbox.next_at <= ${p.now} or ${isAhead('outbox', p.now)})
     and not exists (
       select 1 from outbox as busy
       where busy.status = 'sending' and busy.channel = outbox.channel and busy.account = outbox.account and busy.chat = outbox.chat
@@ -153,7 +166,7 @@ export const leaseMessages = hot<{ rows: unknown[][]; now: number; until: number
     and not exists (
       select 1 from chat_hold as hold
       where hold.channel = outbox.channel and hold.account = outbox.account and hold.chat = outbox.chat
-        and (hold.unreachable_since is not null or hold.until > ${p.now})
+        and ${isHeld(p.now)}
     )
   returning ${MESSAGE}`,
 );
@@ -169,11 +182,12 @@ export const recordParts = hot<{ rows: unknown[][]; until: number }, { id: numbe
 );
 
 /** Ends leases; a row whose fence has moved on is left alone. `sent_at` and `parts` are null where they do not change. */
-export const settleMessages = hot<{ rows: unknown[][] }, MessageRow>(
+export const settleMessages = hot<{ rows: unknown[][]; now: number }, MessageRow>(
   'outbox.settle',
   (d, p) => sql`
   update outbox set status = r.new_status, next_at = r.new_next_at, error = r.new_error, maybe_repeat = r.new_maybe_repeat,
-    safe_repeats = r.new_safe_repeats, parts_sent = r.parts, platform_ids = r.ids, sent_at = r.new_sent_at, lease_until = null
+    safe_repeats = r.new_safe_repeats, parts_sent = r.parts, platform_ids = r.ids, sent_at = r.new_sent_at, lease_until = null,
+    put_off_at = case when r.new_status = 'pending' then ${p.now} else outbox.put_off_at end
   from ${d.rows(p.rows.param, {
     message_id: 'int',
     fence: 'int',
@@ -214,16 +228,23 @@ export const sendingMessages = hot<{ before: number }, MessageRow>(
 );
 
 const CHAT_COLUMNS = { channel: 'text', account: 'text', chat: 'text' } as const;
-const HOLD_COLUMNS = { ...CHAT_COLUMNS, until: 'int', unreachable_since: 'int', reason: 'text' } as const;
+const HOLD_COLUMNS = {
+  ...CHAT_COLUMNS,
+  until: 'int',
+  unreachable_since: 'int',
+  reason: 'text',
+  held_at: 'int',
+} as const;
 
 export const holdChats = hot<{ rows: unknown[][] }>(
   'outbox.hold',
   (d, p) => sql`
-  insert into chat_hold (channel, account, chat, until, unreachable_since, reason)
-  select channel, account, chat, until, unreachable_since, reason from ${d.rows(p.rows.param, HOLD_COLUMNS)} as r
+  insert into chat_hold (channel, account, chat, until, unreachable_since, reason, held_at)
+  select channel, account, chat, until, unreachable_since, reason, held_at from ${d.rows(p.rows.param, HOLD_COLUMNS)} as r
   where true
   on conflict (channel, account, chat) do update
-  set until = excluded.until, unreachable_since = excluded.unreachable_since, reason = excluded.reason`,
+  set until = excluded.until, unreachable_since = excluded.unreachable_since, reason = excluded.reason,
+    held_at = excluded.held_at`,
 );
 
 /** Frees chats that were unreachable; pauses the platform asked for stay. */
@@ -246,6 +267,7 @@ export function reviveMessages(tx: Tx, ids: readonly number[], giveUpAt: number)
       .set((eb) => ({
         status: 'pending',
         next_at: tx.now,
+        put_off_at: tx.now,
         give_up_at: giveUpAt,
         safe_repeats: 0,
         maybe_repeat: eb.case().when('status', '=', 'unknown').then(1).else(eb.ref('maybe_repeat')).end(),

@@ -7,6 +7,7 @@ import type { Outbox } from '../outbox/enqueue.ts';
 import { settlementOfAbandoned } from '../outbox/outcome.ts';
 import type { Tx } from '../store/tx.ts';
 import { cancelTasks, headsOf, settle } from '../tasks/cancel.ts';
+import { both } from '../tasks/explain-words.ts';
 import { releaseReady, settleNeeds, unmetNeeds } from '../tasks/needs.ts';
 import { runsById } from '../tasks/run-queries.ts';
 import { type FinalState, isFinal, type TaskState } from '../tasks/states.ts';
@@ -102,7 +103,7 @@ async function settleWaits(tx: Tx, findings: readonly Finding[], rooms: FixTools
       )
     ).values(),
   ].filter(({ status }) => status === 'waiting');
-  const error = 'a task that it needs is gone';
+  const error = both('a task that it needs is gone', '所依赖的任务已不存在');
   await settle(tx, heads, { to: 'cancelled', reason: 'dependency_failed', error }, rooms.emit);
   const after = await headsOf(tx, findings);
   return ids.map((id) => DID[after.get(id)?.status ?? ''] ?? null);

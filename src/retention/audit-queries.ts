@@ -1,4 +1,5 @@
 import { sql } from 'kysely';
+import { isHeld } from '../outbox/queries.ts';
 import { hot } from '../store/dialect.ts';
 import { streamWalk } from '../tasks/line-queries.ts';
 import type {
@@ -101,7 +102,7 @@ export const overduePending = hot<{ before: number; now: number; limit: number }
     )
     and not exists (
       select 1 from chat_hold as hold where hold.channel = m.channel and hold.account = m.account and hold.chat = m.chat
-        and (hold.unreachable_since is not null or hold.until > ${p.now})
+        and ${isHeld(p.now)}
     )
   limit ${p.limit}`,
 );

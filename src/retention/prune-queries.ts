@@ -1,7 +1,6 @@
 import { type RawBuilder, sql } from 'kysely';
 import { isOfTask } from '../outbox/queries.ts';
 import { type HotQuery, hot } from '../store/dialect.ts';
-import { RETENTION_MS } from '../tasks/transition.ts';
 
 /**
  * What grows old, kind by kind. There is no index over ages: ids are given in the order of time, so the old rows of a table are the
@@ -69,6 +68,12 @@ interface KindSpec {
   secret?: readonly string[];
 }
 
+/** Nobody knows how it ended, or it was given back lately and may be begun again. One that nobody has begun since is over. */
+function isOpenEffect(row: 'effect' | 't', p: Places) {
+  const column = (name: string) => sql.ref(`${row}.${name}`);
+  return sql`(${column('state')} = 'init' and (${column('run_id')} is not null or ${column('updated_at')} > ${p.before}))`;
+}
+
 /**
  * In the order in which they are pruned: what others refer to comes after them. What is live, undecided or undelivered is never due,
  * and neither is what it needs.
@@ -77,15 +82,15 @@ export const KINDS: readonly Kind[] = [
   kindOf({
     table: 'task',
     ageOf: 'before',
-    // `cleanup_after` holds the default retention; a row without one is kept (`tasks audit` finds it).
-    isDue: (p) => sql`t.ended_at is not null and t.cleanup_after <= ${p.before} + ${sql.lit(RETENTION_MS)}
+    // `cleanup_after` holds what the setting was at its end, and today's decides; a row without one is kept (`tasks audit` finds it).
+    isDue: (p) => sql`t.cleanup_after is not null and t.ended_at <= ${p.before}
       and (t.flow_id is null or exists (select 1 from flow where flow.id = t.flow_id and flow.ended_at is not null))
       and not exists (select 1 from task as child where child.parent_id = t.id and child.ended_at is null)
       and not exists (select 1 from need cross join task as other on other.id = need.task_id
         where need.on_task_id = t.id and other.ended_at is null)
       and not exists (select 1 from dead_letter where dead_letter.task_id = t.id and dead_letter.state = 'dead')
-      and not exists (select 1 from effect where effect.task_id = t.id and effect.state = 'init')
-      and not exists (select 1 from effect where effect.first_task_id = t.id and effect.state = 'init')
+      and not exists (select 1 from effect where effect.task_id = t.id and ${isOpenEffect('effect', p)})
+      and not exists (select 1 from effect where effect.first_task_id = t.id and ${isOpenEffect('effect', p)})
       and not exists (select 1 from outbox where ${isOfTask('outbox', 't.id')}
         and (outbox.status = 'pending' or outbox.status = 'sending' or outbox.status = 'unknown'))`,
     parts: [
@@ -94,12 +99,13 @@ export const KINDS: readonly Kind[] = [
       { table: 'dead_letter', owner: 'task_id' },
       { table: 'need', owner: 'task_id' },
       { table: 'checkpoint', owner: 'task_id' },
+      { table: 'artifact', owner: 'task_id' },
     ],
   }),
   kindOf({
     table: 'effect',
     ageOf: 'before',
-    isDue: (p) => sql`t.state <> 'init' and t.updated_at <= ${p.before}
+    isDue: (p) => sql`not ${isOpenEffect('t', p)} and t.updated_at <= ${p.before}
       and not exists (select 1 from task where task.id = t.task_id)
       and not exists (select 1 from task where task.id = t.first_task_id)`,
     parts: [{ table: 'effect_wait', owner: 'effect_id' }],

@@ -7,6 +7,12 @@ import { retentionSchema } from './migrations/0004-retention.ts';
 import { breakersSchema } from './migrations/0005-breakers.ts';
 import { needsSchema } from './migrations/0006-needs.ts';
 import { checkpointsSchema } from './migrations/0007-checkpoints.ts';
+import { joinTokensSchema } from './migrations/0008-join-tokens.ts';
+import { agentDrainsSchema } from './migrations/0009-agent-drains.ts';
+import { artifactsSchema } from './migrations/0010-artifacts.ts';
+import { healthSchema } from './migrations/0011-health.ts';
+import { releasesSchema } from './migrations/0012-releases.ts';
+import { boundsSchema } from './migrations/0013-bounds.ts';
 
 export interface Migration {
   readonly version: number;
@@ -23,6 +29,12 @@ export const MIGRATIONS: readonly Migration[] = [
   breakersSchema,
   needsSchema,
   checkpointsSchema,
+  joinTokensSchema,
+  agentDrainsSchema,
+  artifactsSchema,
+  healthSchema,
+  releasesSchema,
+  boundsSchema,
 ];
 
 /**

@@ -18,6 +18,8 @@ export interface SqliteOptions {
   /** Path of the database file; its folder is made. `<path>.lock` is the lock of the one gateway that may have it open. */
   path: string;
   clock?: Clock;
+  /** How long what is over is kept, milliseconds; told to every transaction. Default: a week. */
+  retentionMs?: number;
   /** Bound of the file's size, in pages of 4 KiB; beyond it writes fail with `storage_full`. Default: SQLite's own, far away. */
   maxPages?: number;
   /** Writes the log's whole length once, at the start; see `reserveLog`. */
@@ -28,6 +30,7 @@ export interface SqliteOptions {
 const WAL_PAGES = 4_000;
 const WAL_LIMIT_BYTES = 64 * 1024 ** 2;
 const ID_BLOCK = 1_000;
+const RETENTION_MS = 7 * 86_400_000;
 /** How long a statement waits for another process, such as a backup. */
 const BUSY_MS = 5_000;
 const CACHE = 'cache_size = -32768';
@@ -76,6 +79,7 @@ class SqliteStore implements Store, CommitEngine {
   readonly ids: IdCodec;
   readonly #path: string;
   readonly #clock: Clock;
+  readonly #retentionMs: number;
   readonly #lock: Connection;
   readonly #writer: Statements;
   readonly #reader: Statements;
@@ -85,9 +89,11 @@ class SqliteStore implements Store, CommitEngine {
   #open: SqliteTx | undefined;
   #counts = { transactions: 0, units: 0, rollbacks: 0 };
 
-  constructor({ path, clock = systemClock, maxPages, reserveLog: reserve }: SqliteOptions, lock: Connection) {
+  constructor(options: SqliteOptions, lock: Connection) {
+    const { path, clock = systemClock, retentionMs = RETENTION_MS, maxPages, reserveLog: reserve } = options;
     this.#path = path;
     this.#clock = clock;
+    this.#retentionMs = retentionMs;
     this.#lock = lock;
     const writer = openWriter(path, maxPages);
     if (reserve) reserveLog(writer, `${path}-wal`, WAL_PAGES);
@@ -137,7 +143,7 @@ class SqliteStore implements Store, CommitEngine {
 
   async commit(units: readonly Unit[]): Promise<unknown[][]> {
     const block = { ...this.#block };
-    const tx = new SqliteTx(this.#writer, this.#clock.now(), this.#block);
+    const tx = new SqliteTx(this.#writer, this.#clock.now(), this.#retentionMs, this.#block);
     try {
       this.#writer.begin.run();
       this.#open = tx;
@@ -197,14 +203,16 @@ class SqliteStore implements Store, CommitEngine {
 class SqliteTx implements Tx {
   readonly dialect = sqliteDialect;
   readonly now: number;
+  readonly retentionMs: number;
   readonly afterwards: (() => void)[] = [];
   over = false;
   readonly #statements: Statements;
   readonly #block: { next: number; end: number };
 
-  constructor(statements: Statements, now: number, block: { next: number; end: number }) {
+  constructor(statements: Statements, now: number, retentionMs: number, block: { next: number; end: number }) {
     this.#statements = statements;
     this.now = now;
+    this.retentionMs = retentionMs;
     this.#block = block;
   }
 

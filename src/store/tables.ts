@@ -1,4 +1,8 @@
+import type { AgentDrainTable, AgentTable, AgentTokenTable, JoinTokenTable } from './agent-tables.ts';
+import type { ArtifactTable } from './artifact-tables.ts';
+import type { AgentAlertTable, AgentDiagnosticTable, LogFollowTable } from './health-tables.ts';
 import type { GateTable, RateBucketTable, SlotTable, StreamTable } from './line-tables.ts';
+import type { AgentNoteTable, ReleaseTable } from './release-tables.ts';
 import type { CheckpointTable, DeadLetterTable } from './retry-tables.ts';
 
 /** Row types of every table (migrations hold the truth). Times: epoch milliseconds. `Json` columns hold JSON text. */
@@ -56,6 +60,10 @@ export interface TaskTable {
   postponed_ms: number;
   /** Of this generation: leases that were lost before the program was said to run. */
   unstarted_losses: number;
+  /** Of this generation: how often an agent gave it back. */
+  hand_backs: number;
+  /** `error` in Chinese, where the engine itself has written it. */
+  error_zh: string | null;
   /** 1: may need, or be needed by, other tasks of its flow (table `need`). */
   graph: number;
   /** Time to live that begins when its needs are met. */
@@ -213,6 +221,8 @@ export interface OutboxTable {
   /** Leases so far; the number of the current one is the sender's fence. */
   attempts: number;
   next_at: number;
+  /** When `next_at` was put off last; null: it is as old as the message. */
+  put_off_at: number | null;
   /** A try that fails after this is the last. */
   give_up_at: number;
   lease_until: number | null;
@@ -221,6 +231,8 @@ export interface OutboxTable {
   error: string | null;
   created_at: number;
   sent_at: number | null;
+  /** When its text was changed last, where the row itself is what people see. */
+  edited_at: number | null;
 }
 
 export interface ChatHoldTable {
@@ -230,32 +242,8 @@ export interface ChatHoldTable {
   until: number | null;
   unreachable_since: number | null;
   reason: string | null;
-}
-
-export interface AgentTable {
-  agent_id: string;
-  instance_id: string;
-  boot_id: string;
-  version: string;
-  host: string;
-  pools: Json;
-  labels: Json;
-  runtimes: Json;
-  concurrency: number;
-  load: number | null;
-  registered_at: number;
-  last_seen_at: number;
-  offline_at: number | null;
-}
-
-export interface AgentTokenTable {
-  id: number;
-  token_hash: string;
-  agent_id: string;
-  pools: Json;
-  labels: Json;
-  created_at: number;
-  revoked_at: number | null;
+  /** When it was held; in the future: by a clock that has been set back since. */
+  held_at: number | null;
 }
 
 export interface ChannelStateTable {
@@ -375,6 +363,7 @@ export interface Tables {
   chat_hold: ChatHoldTable;
   agent: AgentTable;
   agent_token: AgentTokenTable;
+  agent_drain: AgentDrainTable;
   channel_state: ChannelStateTable;
   named_lease: NamedLeaseTable;
   login: LoginTable;
@@ -385,4 +374,11 @@ export interface Tables {
   effect: EffectTable;
   effect_wait: EffectWaitTable;
   need: NeedTable;
+  artifact: ArtifactTable;
+  join_token: JoinTokenTable;
+  release: ReleaseTable;
+  agent_note: AgentNoteTable;
+  agent_diagnostic: AgentDiagnosticTable;
+  agent_alert: AgentAlertTable;
+  log_follow: LogFollowTable;
 }

@@ -15,6 +15,8 @@ export interface Reader {
 export interface Tx extends Reader {
   /** The time of this transaction, epoch milliseconds; the same for everything in it. */
   readonly now: number;
+  /** How long what ends in it is kept, milliseconds; a setting. */
+  readonly retentionMs: number;
   /** Runs a statement for its effect; answers the number of rows it changed. */
   run<P extends Record<string, unknown>>(query: HotQuery<P, unknown>, params: P): Promise<number>;
   exec(query: Compilable | RawBuilder<unknown>): Promise<number>;

@@ -3,6 +3,7 @@ import { nextInBand, runsJustEnded } from './breaker-queries.ts';
 import { type Admission, callOutcome } from './breaker-state.ts';
 import type { Breakers, CallReport } from './breakers.ts';
 import { headsOf, settle } from './cancel.ts';
+import { both } from './explain-words.ts';
 import { allBands } from './line-queries.ts';
 import { insertEvents, type TaskHead } from './queries.ts';
 import type { ErrorClass, RunOutcome } from './run-words.ts';
@@ -130,7 +131,7 @@ async function failAll(
 ): Promise<void> {
   if (heads.length === 0) return;
   const why = reason === 'operator' ? 'a person has opened it' : 'the service behind it has failed too often';
-  const error = `the breaker ${name} is open: ${why}`;
+  const error = both(`the breaker ${name} is open: ${why}`, `断路器 ${name} 已断开：${why}`);
   await settle(tx, heads, { to: 'failed', reason: 'breaker_open', error }, emit);
   const first = await tx.ids(heads.length);
   const data = { breaker: name, untilAt };

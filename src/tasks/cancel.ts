@@ -1,8 +1,9 @@
 import type { Tx, Verb } from '../store/tx.ts';
-import { applyTransitions, insertEvents, requestCancel, type TaskHead, taskHeads } from './queries.ts';
+import type { Words } from './explain-facts.ts';
+import { applyTransitions, insertEvents, keepErrorsZh, requestCancel, type TaskHead, taskHeads } from './queries.ts';
 import { allows, isFinal, isHeld, type TaskState } from './states.ts';
 import type { Emit, EndedTask, TaskEnd, TaskEvent, TaskRef } from './task.ts';
-import { RETENTION_MS, refOf } from './transition.ts';
+import { refOf } from './transition.ts';
 
 export interface TaskOrder {
   id: number;
@@ -68,7 +69,7 @@ async function request(tx: Tx, held: readonly { head: TaskHead }[], emit: Emit<T
 export interface Settlement {
   to: 'cancelled' | 'failed';
   reason: string;
-  error?: string;
+  error?: Words;
   cancelRequestedAt?: number;
   because?: EndedTask;
 }
@@ -82,12 +83,17 @@ export async function settle(
 ): Promise<void> {
   if (heads.length === 0) return;
   const changeOf = typeof change === 'function' ? change : () => change;
-  const rows = heads.map((head) => settledRow(head, changeOf(head), tx.now));
+  const rows = heads.map((head) => settledRow(head, changeOf(head), tx));
   const applied = new Set((await tx.all(applyTransitions, { rows, now: tx.now })).map((row) => row.id));
+  const inChinese = heads.flatMap((head) => {
+    const { error } = changeOf(head);
+    return error && applied.has(head.id) ? [[head.id, error.zh]] : [];
+  });
+  if (inChinese.length > 0) await tx.run(keepErrorsZh, { rows: inChinese });
   for (const head of heads) if (applied.has(head.id)) emit(tx, settledEvents(head, changeOf(head), tx.now));
 }
 
-function settledRow(head: TaskHead, change: Settlement, now: number): unknown[] {
+function settledRow(head: TaskHead, change: Settlement, { now, retentionMs }: Tx): unknown[] {
   return [
     head.id,
     head.status,
@@ -102,11 +108,11 @@ function settledRow(head: TaskHead, change: Settlement, now: number): unknown[] 
     now,
     null,
     null,
-    change.error ?? null,
+    change.error?.en ?? null,
     null,
     change.reason,
     null,
-    now + RETENTION_MS,
+    now + retentionMs,
     head.session_key === null || head.notify_policy === 'silent' ? 'not_applicable' : 'session_queued',
   ];
 }
@@ -114,13 +120,14 @@ function settledRow(head: TaskHead, change: Settlement, now: number): unknown[] 
 function settledEvents(head: TaskHead, { to, reason, error, because }: Settlement, now: number): TaskEvent[] {
   const end: TaskEnd = {
     summary: null,
-    error: error ?? null,
+    error: error?.en ?? null,
     errorClass: null,
     reason,
     attempt: head.attempt,
     tookMs: Math.max(0, now - head.created_at),
     finishedBeforeCancel: false,
   };
+  if (error) end.errorZh = error.zh;
   if (because) end.because = because;
   return [
     { type: 'task.state', from: head.status as TaskState, to, reason, ...headRef(head) },

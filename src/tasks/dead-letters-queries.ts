@@ -57,9 +57,10 @@ export type LetterRow = DeadLetterTable & {
   task_status: string;
   label: string | null;
   args: string;
+  errorZh: string | null;
 };
 
-const letterColumns = sql`dead_letter.*, task.status as task_status, task.label, task.args`;
+const letterColumns = sql`dead_letter.*, task.status as task_status, task.label, task.args, task.error_zh as "errorZh"`;
 
 export const lettersOfTasks = hot<{ rows: unknown[][] }, LetterRow>(
   'dead.of_tasks',
@@ -86,7 +87,7 @@ export async function selectLetters(reader: Reader, filter: LetterFilter): Promi
     .selectFrom('dead_letter')
     .innerJoin('task', 'task.id', 'dead_letter.task_id')
     .selectAll('dead_letter')
-    .select(['task.status as task_status', 'task.label', 'task.args'])
+    .select(['task.status as task_status', 'task.label', 'task.args', 'task.error_zh as errorZh'])
     .orderBy('dead_letter.seq', filter.oldestFirst ? 'asc' : 'desc')
     .limit(filter.limit);
   const { state, template, sessionKey, beforeSeq, diedBefore } = filter;

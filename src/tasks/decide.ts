@@ -1,4 +1,4 @@
-import { backoffMs } from '../backoff.ts';
+import { type BackoffPolicy, backoffMs } from '../backoff.ts';
 import type { HeldRun } from './run-queries.ts';
 import type { ErrorClass, OnLost, RunOutcome } from './run-words.ts';
 import type { TaskState } from './states.ts';
@@ -29,6 +29,8 @@ export interface TaskFacts {
   /** How often it was put back for a rate limit, and for how many milliseconds in sum. */
   postponed: number;
   postponedMs: number;
+  /** How often an agent gave it back. */
+  handBacks: number;
   /** What is left of its time to live, milliseconds; null: no limit. */
   ttlLeftMs: number | null;
 }
@@ -43,7 +45,7 @@ export interface Decision {
   /** Why, as a stable word for `reason`; null where the state says it all. */
   reason: string | null;
   /** What is counted on the row instead of an execution, so that it cannot go on for ever. */
-  setback: 'postponed' | 'unstarted_loss' | null;
+  setback: 'postponed' | 'unstarted_loss' | 'hand_back' | null;
 }
 
 /** Bounds of waiting for rate limits, for one generation of a task: so often, and for so long in sum (its time to live, if sooner). */
@@ -51,6 +53,10 @@ export const POSTPONE_LIMITS = { count: 1_000, totalMs: 86_400_000 } as const;
 
 /** So many leases of a task may be lost before its program is said to run; then the task is taken for the cause. */
 export const MAX_UNSTARTED_LOSSES = 10;
+
+/** So often a task is given back before it has to wait longer every time, and before it is taken for the cause. */
+export const HAND_BACK_LIMITS = { free: 10, count: 100 } as const;
+const HAND_BACK_PAUSE: BackoffPolicy = { baseMs: 1_000, factor: 2, capMs: 300_000, jitter: 0 };
 
 /** Lower bound of a wait that a rate limit without a time gets. */
 const RATE_LIMIT_PAUSE_MS = 30_000;
@@ -65,6 +71,7 @@ export function factsOf(run: HeldRun, attempt: number, started: boolean, now: nu
     onLost: run.on_lost as OnLost,
     started: started || run.status === 'running',
     unstartedLosses: run.unstarted_losses,
+    handBacks: run.hand_backs,
     postponed: run.postponed,
     postponedMs: run.postponed_ms,
     // The sweep gives up on first generations only: a person who asks again wants it done.
@@ -91,7 +98,7 @@ export function decide(end: RunEnd, task: TaskFacts, random: () => number = Math
     case 'needs_input':
       return settled('waiting', end.outcome, end.outcome);
     case 'released':
-      return { ...settled('queued', 'released', 'agent_stopped'), refund: true };
+      return handedBack(task);
     case 'lost':
       return lost(task, random);
     case 'timed_out':
@@ -121,6 +128,16 @@ function failed(end: RunEnd & { outcome: 'failed' }, task: TaskFacts, random: ()
   const decision = again(task, 'failed', 'failed', 'transient_error', random);
   if (decision.to !== 'queued' || end.retryAfterMs === null) return decision;
   return { ...decision, delayMs: Math.max(decision.delayMs, end.retryAfterMs) };
+}
+
+/** Spends no execution; an agent that gives it back again and again keeps nobody busy with it. */
+function handedBack({ handBacks }: TaskFacts): Decision {
+  const setback = 'hand_back';
+  if (handBacks + 1 >= HAND_BACK_LIMITS.count)
+    return { ...settled('failed', 'released', 'handed_back_too_often'), setback };
+  const repeats = handBacks + 1 - HAND_BACK_LIMITS.free;
+  const delayMs = repeats <= 0 ? 0 : backoffMs(HAND_BACK_PAUSE, repeats);
+  return { ...settled('queued', 'released', 'agent_stopped'), delayMs, refund: true, setback };
 }
 
 /** Waits for its time and spends no execution, within the bounds; a wait that would pass them is not begun. */

@@ -47,8 +47,10 @@ function lost({ attempt }: WhyTask): Words {
 }
 
 /** Its error tells what held it back, in the words of the sweep: after the first colon. */
-function expired({ attempt, said }: WhyTask): Words {
-  const held = quoted(/: (.+)$/.exec(said)?.[1] ?? '');
+function expired({ attempt, said, saidZh = said }: WhyTask): Words {
+  const en = /: (.+)$/.exec(said)?.[1] ?? '';
+  const zh = /(?:：|: )(.+)$/.exec(saidZh)?.[1] ?? en;
+  const held = both(quoted(en).en, quoted(zh).zh);
   return ended(
     attempt === 0
       ? both(`No machine took it before its time was over${held.en}`, `在有效期内没有机器领取它${held.zh}`)
@@ -69,6 +71,7 @@ const SENTENCES: Record<FinalState, Readonly<Record<string, Sentence>>> = {
     permanent_error: failed,
     attempts_used_up: failed,
     rate_limited_too_long: givenUp,
+    handed_back_too_often: givenUp,
     breaker_open: () =>
       both(
         'It was not started: the service it needs was not available, and it is not to wait for it.',

@@ -1,6 +1,7 @@
 import type { Lang } from '../sessions/lang.ts';
 import type { Hold } from './gates.ts';
 import type { OnLost } from './run-words.ts';
+import type { Activity } from './snapshot-words.ts';
 import type { TaskState } from './states.ts';
 
 /** One text in the language of each reader. */
@@ -53,6 +54,8 @@ export interface WhyTask {
   readonly percent: number | null;
   /** One sentence of its program (error, question, what blocks it), without the values of its arguments; empty where it said nothing. */
   readonly said: string;
+  /** The same in Chinese, where the engine itself has written it; else absent. */
+  readonly saidZh?: string;
 }
 
 export interface WhyRun {
@@ -62,6 +65,8 @@ export interface WhyRun {
   readonly leaseUntil: number;
   /** When the server itself ends it. */
   readonly deadlineAt: number;
+  /** There where it has said nothing for long and its agent was asked: when that looked, and what its processes did. */
+  readonly sign?: { readonly at: number; readonly activity: Activity };
 }
 
 export interface WhyAgent {
@@ -73,7 +78,21 @@ export interface WhyAgent {
   readonly runtimes: readonly string[];
   /** Tasks that it can take now. */
   readonly freeSlots: number;
+  /** Why it is given nothing new whatever its slots; absent: it is not held back. */
+  readonly heldBack?: HeldBack;
 }
+
+/** By a person, or by what its machine lacks. */
+export type HeldBack =
+  | { readonly by: 'drain'; readonly why: string | null }
+  | {
+      readonly by: 'load' | 'memory';
+      /** For each core. */
+      readonly load: number;
+      readonly cores: number | null;
+      /** Share of the memory, 0 to 1. */
+      readonly freeMemory: number | null;
+    };
 
 export interface WhyNeed {
   /** As people type it. */

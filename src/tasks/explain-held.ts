@@ -46,22 +46,37 @@ function starting({ agentId }: WhyRun): Cause {
   };
 }
 
-function running({ task, now }: WhyFacts, { agentId, deadlineAt }: WhyRun, startedAt: number): Cause {
+function running({ task, now }: WhyFacts, { agentId, deadlineAt, sign }: WhyRun, startedAt: number): Cause {
   const time = lasting(now - startedAt);
   const far = task.percent === null ? '' : `${Math.round(task.percent)} %`;
   const untilAt = startedAt + task.timeoutMs;
   if (untilAt <= now) return overtime(agentId, deadlineAt, now);
   const left = inTime(untilAt - now);
+  const life = sign ? signOfLife(sign, now) : { en: '', zh: '' };
   return {
     reason: 'running',
     text: both(
-      `It has been running on machine ${agentId} for ${time.en}${far && `, ${far} done`}.`,
-      `正在机器 ${agentId} 上运行，已 ${time.zh}${far && `，完成 ${far}`}。`,
+      `It has been running on machine ${agentId} for ${time.en}${far && `, ${far} done`}.${life.en}`,
+      `正在机器 ${agentId} 上运行，已 ${time.zh}${far && `，完成 ${far}`}。${life.zh}`,
     ),
     next: both(`It is stopped ${left.en} at the latest.`, `最迟 ${left.zh}停止。`),
     untilAt,
   };
 }
+
+/** It has said nothing for long: what its machine has seen instead. */
+function signOfLife({ at, activity }: NonNullable<WhyRun['sign']>, now: number): Words {
+  const ago = lasting(now - at);
+  const { en, zh } = ACTIVITIES[activity];
+  return both(` It says nothing; ${ago.en} ago ${en}.`, `它没有新消息；${ago.zh}前${zh}。`);
+}
+
+const ACTIVITIES: Readonly<Record<NonNullable<WhyRun['sign']>['activity'], Words>> = {
+  busy: both('its processes were busy', '其进程正忙'),
+  idle: both('its processes were alive and waiting', '其进程存活，正在等待'),
+  stopped: both('its processes were stopped', '其进程已被挂起'),
+  gone: both('none of its processes was left', '其进程已不存在'),
+};
 
 function overtime(agentId: string, deadlineAt: number, now: number): Cause {
   const left = inTime(deadlineAt - now);

@@ -1,8 +1,15 @@
-import type { Cause, WhyAgent, WhyFacts, WhyTask, Words } from './explain-facts.ts';
+import type { Cause, HeldBack, WhyAgent, WhyFacts, WhyTask, Words } from './explain-facts.ts';
 import { both, capital, lasting, lineWords, placeName } from './explain-words.ts';
 
+type Wanted = Pick<WhyTask, 'place' | 'runtime' | 'labels' | 'isSought'>;
+
 /** Why no machine takes a task that is due; undefined where one that could is free. */
-export function machineCause({ task, agents, place, now }: WhyFacts): Cause | undefined {
+export function machineCause({
+  task,
+  agents,
+  place,
+  now,
+}: Pick<WhyFacts, 'agents' | 'place' | 'now'> & { readonly task: Wanted }): Cause | undefined {
   const ofPlace = agents.filter((agent) => isOfPlace(agent, task.place));
   if (ofPlace.length === 0) return absent(task.place);
   const withRuntime = ofPlace.filter(({ runtimes }) => runtimes.includes(task.runtime));
@@ -12,14 +19,16 @@ export function machineCause({ task, agents, place, now }: WhyFacts): Cause | un
   if (!task.isSought) return unsought();
   const online = able.filter((agent) => agent.online);
   if (online.length === 0) return offline(task.place, able, now);
-  return online.some(({ freeSlots }) => freeSlots > 0) ? undefined : busy(task.place, online.length, place);
+  const open = online.filter((agent) => agent.heldBack === undefined);
+  if (open.length === 0) return heldBackCause(task.place, online);
+  return open.some(({ freeSlots }) => freeSlots > 0) ? undefined : busy(task.place, open.length, place);
 }
 
 function isOfPlace({ agentId, pools }: WhyAgent, place: string): boolean {
   return place.startsWith('@') ? place === `@${agentId}` : pools.includes(place);
 }
 
-function hasAll(has: WhyAgent['labels'], wanted: WhyTask['labels']): boolean {
+function hasAll(has: WhyAgent['labels'], wanted: Wanted['labels']): boolean {
   return Object.entries(wanted).every(([key, value]) => has[key] === value);
 }
 
@@ -35,7 +44,7 @@ function absent(place: string): Cause {
   };
 }
 
-function unable({ place }: WhyTask, { reason, what }: { reason: string; what: Words }): Cause {
+function unable({ place }: Wanted, { reason, what }: { reason: string; what: Words }): Cause {
   const where = placeName(place);
   return {
     reason,
@@ -49,7 +58,7 @@ function unable({ place }: WhyTask, { reason, what }: { reason: string; what: Wo
   };
 }
 
-function runtimeWords({ runtime, place }: WhyTask): { reason: string; what: Words } {
+function runtimeWords({ runtime, place }: Wanted): { reason: string; what: Words } {
   const cannot = place.startsWith('@') ? both('cannot', '不能') : both('can', '能');
   return {
     reason: 'no_runtime',
@@ -57,7 +66,7 @@ function runtimeWords({ runtime, place }: WhyTask): { reason: string; what: Word
   };
 }
 
-function labelWords({ labels, place }: WhyTask): { reason: string; what: Words } {
+function labelWords({ labels, place }: Wanted): { reason: string; what: Words } {
   const list = Object.entries(labels)
     .map(([key, value]) => `${key}=${value}`)
     .join(', ');
@@ -92,6 +101,56 @@ function offline(place: string, able: readonly WhyAgent[], now: number): Cause {
     ),
     next: both('It starts when one is back.', '有机器恢复在线后会自动开始。'),
   };
+}
+
+/** Those that are there are all held back. A machine that falls below its limit is what changes by itself, so it is told first. */
+function heldBackCause(place: string, online: readonly WhyAgent[]): Cause {
+  const first = online.find(({ heldBack }) => heldBack!.by !== 'drain') ?? online[0]!;
+  const more = online.length - 1;
+  const others =
+    more === 0
+      ? both('', '')
+      : both(
+          ` The same goes for ${more} more of ${placeName(place).en}.`,
+          `${placeName(place).zh} 中另有 ${more} 台也不接新任务。`,
+        );
+  const { text, next } = heldBackWords(first.agentId, first.heldBack!);
+  return {
+    reason: first.heldBack!.by === 'drain' ? 'machines_draining' : 'machines_overloaded',
+    text: both(text.en + others.en, text.zh + others.zh),
+    next,
+  };
+}
+
+function heldBackWords(agentId: string, held: HeldBack): { text: Words; next: Words } {
+  if (held.by === 'drain') {
+    const why = held.why === null ? both('', '') : both(` (${held.why})`, `（${held.why}）`);
+    return {
+      text: both(
+        `The agent ${agentId} takes nothing new for now${why.en}.`,
+        `代理 ${agentId} 目前不接新任务${why.zh}。`,
+      ),
+      next: both('It starts when a person lets the agent go on.', '有人恢复该代理后会自动开始。'),
+    };
+  }
+  const what = held.by === 'load' ? loadWords(held) : memoryWords(held);
+  return {
+    text: both(`The agent ${agentId} is overloaded (${what.en}).`, `代理 ${agentId} 负载过高（${what.zh}）。`),
+    next: both('It starts when that has fallen.', '负载下降后会自动开始。'),
+  };
+}
+
+type Shortage = Exclude<HeldBack, { by: 'drain' }>;
+
+function loadWords({ load, cores }: Shortage): Words {
+  if (cores === null) return both(`load ${load.toFixed(2)} for each core`, `每核负载 ${load.toFixed(2)}`);
+  const sum = (load * cores).toFixed(1);
+  return both(`load ${sum} of ${cores} ${cores === 1 ? 'core' : 'cores'}`, `负载 ${sum}，共 ${cores} 核`);
+}
+
+function memoryWords({ freeMemory }: Shortage): Words {
+  const free = Math.floor((freeMemory ?? 0) * 100);
+  return both(`${free} % of its memory free`, `可用内存 ${free} %`);
 }
 
 function busy(place: string, count: number, line: WhyFacts['place']): Cause {

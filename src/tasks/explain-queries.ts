@@ -10,13 +10,17 @@ export interface WhyRunRow {
   started_at: number | null;
   lease_until: number;
   deadline_at: number;
+  /** JSON of its newest event, where that is a sign of life: {at, data}. */
+  snapshot: string | null;
 }
 
 /** Of these runs those that are alive. */
 export const liveRunsById = hot<{ rows: unknown[][] }, WhyRunRow>(
   'why.runs',
   (d, p) => sql`
-  select run.id, run.agent_id, run.claimed_at, run.started_at, run.lease_until, run.deadline_at
+  select run.id, run.agent_id, run.claimed_at, run.started_at, run.lease_until, run.deadline_at,
+    (select case when event.type = 'snapshot' then json_object('at', event.at, 'data', json(event.data)) end from event
+      where event.task_id = run.task_id and event.run_id = run.id order by event.seq desc limit 1) as snapshot
   from ${d.rows(p.rows.param, { id: 'int' })} as r cross join run on run.id = r.id where run.lease_until is not null`,
 );
 

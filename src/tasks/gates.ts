@@ -219,8 +219,9 @@ export class Gates {
       const found = new Map((await facts.all(rateBuckets, { rows })).map((row) => [row.template, row]));
       for (const [template, { perMs, max }] of this.#unknownRates) {
         const row = found.get(template);
-        const filled = row ? row.tokens + (Math.max(0, this.#now - row.at) * max) / perMs : max;
-        this.#tokens.set(template, Math.min(max, filled));
+        // From the future: the clock was set back since, and nobody knows how long it has been filling.
+        const isKnown = row !== undefined && row.at <= this.#now;
+        this.#tokens.set(template, isKnown ? Math.min(max, row.tokens + ((this.#now - row.at) * max) / perMs) : max);
       }
       this.#unknownRates.clear();
     }

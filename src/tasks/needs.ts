@@ -2,6 +2,8 @@ import type { IdCodec } from '../ids.ts';
 import type { Tx } from '../store/tx.ts';
 import { oneLine } from '../text.ts';
 import { headsOf, settle } from './cancel.ts';
+import type { Words } from './explain-facts.ts';
+import { both } from './explain-words.ts';
 import { ableToGoOn, type NeedCondition, type UnmetNeed } from './needs-graph.ts';
 import {
   doomedTasks,
@@ -112,17 +114,21 @@ function endedTask({ id, template, label, status }: TaskHead): EndedTask {
   return { id, template, label, state: status as FinalState };
 }
 
-const ENDED: Record<FinalState, string> = {
-  succeeded: 'has succeeded',
-  failed: 'has failed',
-  timed_out: 'has timed out',
-  cancelled: 'was cancelled',
-  lost: 'was lost',
+const ENDED: Record<FinalState, Words> = {
+  succeeded: both('has succeeded', '已成功'),
+  failed: both('has failed', '失败'),
+  timed_out: both('has timed out', '超时'),
+  cancelled: both('was cancelled', '被取消'),
+  lost: both('was lost', '失联'),
 };
 
 /** `task k7q2 (load) has failed, and this one needs its success` */
-function sentence({ id, template, label, state }: EndedTask, ids: NeedRooms['ids']): string {
-  return `task ${ids.encode(id)} (${oneLine(label ?? template, 80)}) ${ENDED[state]}, and this one needs its success`;
+function sentence({ id, template, label, state }: EndedTask, ids: NeedRooms['ids']): Words {
+  const [name, how] = [oneLine(label ?? template, 80), ENDED[state]];
+  return both(
+    `task ${ids.encode(id)} (${name}) ${how.en}, and this one needs its success`,
+    `任务 ${ids.encode(id)}（${name}）${how.zh}，而本任务需要它成功`,
+  );
 }
 
 /** Of what was skipped because of these tasks, that goes back to waiting which nothing else stands in the way of. */

@@ -1,5 +1,5 @@
 import type { Tx } from '../store/tx.ts';
-import { insertEvents, keepProgress, storeProgress } from './queries.ts';
+import { insertEvents, keepProgress, newestProgress, storeProgress } from './queries.ts';
 import type { ReportOutcome, RunNews, RunReport } from './report.ts';
 import { type HeldRun, runsById } from './run-queries.ts';
 import { RUN_ENDS } from './run-words.ts';
@@ -42,19 +42,24 @@ export class ProgressPace {
     this.#emit = emit;
   }
 
-  /** Of these reports, all within the fence, the progress that is not to be written now, and how it is answered. */
-  sift(
+  /**
+   * Of these reports, all within the fence, the progress that is not to be written now, and how it is answered. The rows are asked
+   * about runs of which this process remembers nothing: a report that is older than what they show is not to come back.
+   */
+  async sift(
     tx: Tx,
     reports: readonly RunReport[],
     runs: ReadonlyMap<number, HeldRun>,
-  ): ReadonlyMap<RunReport, ReportOutcome> {
+  ): Promise<ReadonlyMap<RunReport, ReportOutcome>> {
     const answers = new Map<RunReport, ReportOutcome>();
     const newest = newestByRun(reports);
+    if (newest.size === 0) return answers;
+    const written = await this.#recall(tx, newest.keys(), runs);
     const ending = new Set(reports.filter(({ news }) => ENDS.has(news.type)).map(({ runId }) => runId));
     for (const report of reports) {
       if (report.news.type !== 'progress') continue;
       const taskId = runs.get(report.runId)!.task_id;
-      const known = this.#known(taskId, report.runId);
+      const known = this.#known(taskId, report.runId) ?? written.get(report.runId);
       if (report !== newest.get(report.runId)) answers.set(report, ACCEPTED);
       else if (known && report.seq <= (known.waiting?.seq ?? known.seq))
         answers.set(report, isRepeat(report, known) ? DUPLICATE : ACCEPTED);
@@ -103,6 +108,22 @@ export class ProgressPace {
     return written.length;
   }
 
+  /** What the rows say of these runs, where memory says nothing: by run. */
+  async #recall(
+    tx: Tx,
+    runIds: Iterable<number>,
+    runs: ReadonlyMap<number, HeldRun>,
+  ): Promise<ReadonlyMap<number, Paced>> {
+    const rows = [...runIds]
+      .map((runId) => [runs.get(runId)!.task_id, runId] as const)
+      .filter(([taskId, runId]) => this.#known(taskId, runId) === undefined);
+    if (rows.length === 0) return NOTHING_WRITTEN;
+    const found = await tx.all(newestProgress, { rows: rows.map((row) => [...row]) });
+    return new Map(
+      found.map(({ run_id, seq }) => [run_id, { runId: run_id, seq, writtenAt: Number.NEGATIVE_INFINITY }]),
+    );
+  }
+
   #known(taskId: number, runId: number): Paced | undefined {
     const known = this.#runs.get(taskId);
     return known?.runId === runId ? known : undefined;
@@ -123,6 +144,7 @@ export class ProgressPace {
   }
 }
 
+const NOTHING_WRITTEN: ReadonlyMap<number, Paced> = new Map();
 const ENDS: ReadonlySet<RunNews['type']> = RUN_ENDS;
 const ACCEPTED: ReportOutcome = { result: 'accepted' };
 const DUPLICATE: ReportOutcome = { result: 'duplicate' };

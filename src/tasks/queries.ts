@@ -168,6 +168,18 @@ export const storeProgress = hot<{ rows: unknown[][]; now: number }>(
   where task.id = r.id and ${d.guard('task.run_id')} = r.run`,
 );
 
+/** The newest progress of each of these runs that was written; runs without any are missing. */
+export const newestProgress = hot<{ rows: unknown[][] }, { run_id: number; seq: number }>(
+  'event.newest_progress',
+  (d, p) => sql`
+  select event.run_id, event.seq
+  from ${d.rows(p.rows.param, { task_id: 'int', run_id: 'int' })} as r
+  cross join event on event.task_id = r.task_id and event.run_id = r.run_id and event.seq = (
+    select newest.seq from event as newest
+    where newest.task_id = r.task_id and newest.run_id = r.run_id and newest.type = 'progress' order by newest.seq desc limit 1
+  )`,
+);
+
 /** The last figure of a run that has ended in this very transaction. */
 export const keepProgress = hot<{ rows: unknown[][] }>(
   'task.keep_progress',
@@ -201,6 +213,13 @@ export const taskHeads = hot<{ rows: unknown[][] }, TaskHead>(
   from ${d.rows(p.rows.param, { id: 'int' })} as r cross join task on task.id = r.id left join run on run.id = task.run_id`,
 );
 
+/** What the engine says about the end of these tasks, in Chinese. */
+export const keepErrorsZh = hot<{ rows: unknown[][] }>(
+  'task.error_zh',
+  (d, p) => sql`
+  update task set error_zh = r.error_zh from ${d.rows(p.rows.param, { id: 'int', error_zh: 'text' })} as r where task.id = r.id`,
+);
+
 export const requestCancel = hot<{ rows: unknown[][]; now: number }>(
   'task.request_cancel',
   (d, p) => sql`
@@ -216,12 +235,16 @@ export const expiredTasks = hot<{ now: number; limit: number }, { id: number }>(
     and generation = 1 and ${d.guard('status')} <> 'paused' limit ${p.limit}`,
 );
 
-/** A task that a person has started again is pending: the late receipt of its last generation is not its delivery. */
+/**
+ * What became of the final message of a generation. A task that a person has started again is pending, and in its next generation
+ * anyway: a late receipt of the last one is not its delivery.
+ */
 export const setDelivery = hot<{ rows: unknown[][] }>(
   'task.delivery',
   (d, p) => sql`
-  update task set delivery_status = r.delivery_status from ${d.rows(p.rows.param, { id: 'int', delivery_status: 'text' })} as r
-  where task.id = r.id and ${d.guard('task.delivery_status')} <> 'pending'`,
+  update task set delivery_status = r.delivery_status
+  from ${d.rows(p.rows.param, { id: 'int', generation: 'int', delivery_status: 'text' })} as r
+  where task.id = r.id and ${d.guard('task.generation')} = r.generation and ${d.guard('task.delivery_status')} <> 'pending'`,
 );
 
 export async function countByStatus(reader: Reader): Promise<{ status: string; count: number }[]> {

@@ -1,5 +1,5 @@
 import type { IdCodec } from '../ids.ts';
-import type { EventTable, RunTable, TaskTable } from '../store/tables.ts';
+import type { RunTable, TaskTable } from '../store/tables.ts';
 import type { Reader } from '../store/tx.ts';
 import { streamsById } from './line-queries.ts';
 import type { NeedCondition } from './needs-graph.ts';
@@ -93,23 +93,6 @@ function runEvents(run: RunTable, ids: IdCodec): TaskEventRecord[] {
   return events;
 }
 
-export interface LogChunk {
-  runId: string;
-  stream: 'stdout' | 'stderr';
-  text: string;
-  at: number;
-}
-
-/** What the runs of a task printed, in order. */
-export async function taskLogs(reader: Reader, ids: IdCodec, id: number): Promise<LogChunk[]> {
-  const events = await selectEvents(reader, id, ['log']);
-  const ordered = events.sort((a, b) => a.run_id - b.run_id || a.seq - b.seq);
-  return ordered.map((event: EventTable) => {
-    const data = json(event.data) as { stream: 'stdout' | 'stderr'; text: string };
-    return { runId: ids.encode(event.run_id), stream: data.stream, text: data.text, at: event.at };
-  });
-}
-
 function taskRecord(task: TaskTable, stream: Stream, runs: readonly RunTable[], ids: IdCodec): TaskRecord {
   const succeeded = task.status === 'succeeded';
   return {
@@ -135,6 +118,7 @@ function taskRecord(task: TaskTable, stream: Stream, runs: readonly RunTable[], 
     deliveryStatus: task.delivery_status as DeliveryStatus,
     ...present({
       error: task.error,
+      errorZh: task.error_zh,
       errorClass: task.error_class as ErrorClass | null,
       reason: task.reason,
       label: task.label,

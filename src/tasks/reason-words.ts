@@ -19,6 +19,10 @@ const REASONS: Readonly<Record<string, Readonly<Record<Lang, string>>>> = {
     en: 'the machine it ran on stopped answering, and nobody knows how far it came',
     zh: '运行它的机器没有响应，不清楚进行到了哪一步',
   },
+  handed_back_too_often: {
+    en: 'the machines that took it gave it back again and again',
+    zh: '领取它的机器一再将它退回',
+  },
   rate_limited_too_long: {
     en: 'the other side asked again and again to come back later',
     zh: '对方一再要求稍后再试',

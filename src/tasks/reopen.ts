@@ -16,7 +16,10 @@ export interface Reopening {
 /** Whether the task has ended without success, so that going on is its next generation. */
 export const isOver = (head: TaskHead): boolean => allows('retry', head.status as TaskState);
 
-/** Lets tasks go on: one that is over starts its next generation, a blocked one continues in its own. */
+/**
+ * Lets tasks go on: one that is over starts its next generation, a blocked one continues in its own. Where that one has used up its
+ * executions, the person's wish is worth the last of them once more: their number never exceeds the limit.
+ */
 export async function reopen(tx: Tx, items: readonly Reopening[], emit: Emit<TaskEvent>): Promise<void> {
   if (items.length === 0) return;
   const rows = items.map((item) => rowOf(item, tx.now));
@@ -36,7 +39,7 @@ function rowOf({ head, to }: Reopening, now: number): unknown[] {
     to,
     null,
     to === 'queued' ? now : null,
-    again ? 0 : head.attempt,
+    again ? 0 : Math.min(head.attempt, head.max_attempts - 1),
     again ? head.generation + 1 : head.generation,
     null,
     again ? null : head.started_at,

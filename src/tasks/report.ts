@@ -6,6 +6,7 @@ import { appliedReports, insertEvents, markRunning, storeProgress } from './quer
 import { endingOf } from './report-ends.ts';
 import { type HeldRun, runsById, startRuns } from './run-queries.ts';
 import { type ErrorClass, RUN_ENDS } from './run-words.ts';
+import type { RunSnapshot } from './snapshot-words.ts';
 import { endSucceeded } from './succeed.ts';
 import type { Emit, TaskEvent } from './task.ts';
 import { endHeldRuns, refOf } from './transition.ts';
@@ -15,6 +16,7 @@ export type RunNews =
   | { type: 'started' }
   | { type: 'progress'; percent?: number; message?: string }
   | { type: 'log'; stream: 'stdout' | 'stderr'; text: string; offset: number }
+  | ({ type: 'snapshot' } & RunSnapshot)
   | { type: 'checkpoint'; data: unknown }
   | { type: 'output'; key: string; value: string }
   | { type: 'needs_input'; prompt: string; options?: string[] }
@@ -84,7 +86,7 @@ async function reportOneByOne(
   const ids = [...new Set(reports.map((report) => report.runId))];
   const runs = new Map((await tx.all(runsById, { rows: ids.map((id) => [id]) })).map((run) => [run.run_id, run]));
   const texts = checkpointTexts(reports);
-  const verdicts = verdictsOn(tx, reports, { runs, texts, pace });
+  const verdicts = await verdictsOn(tx, reports, { runs, texts, pace });
   const fresh = await storeReports(tx, reports, verdicts, { runs, texts });
   const folded = new Map<number, Folded>();
   const repeats = new Set<RunReport>();
@@ -120,18 +122,18 @@ interface Known {
 }
 
 /** Null where a report is to be applied, else its answer. */
-function verdictsOn(
+async function verdictsOn(
   tx: Tx,
   reports: readonly RunReport[],
   { runs, texts, pace }: Known & { pace: ProgressPace | undefined },
-): (ReportOutcome | null)[] {
+): Promise<(ReportOutcome | null)[]> {
   const verdicts = reports.map((report): ReportOutcome | null => {
     const text = texts.get(report);
     const refusal = typeof text === 'string' ? { result: 'rejected' as const, reason: `the checkpoint ${text}` } : null;
     return judge(report, runs.get(report.runId)) ?? refusal;
   });
   if (!pace) return verdicts;
-  const paced = pace.sift(
+  const paced = await pace.sift(
     tx,
     reports.filter((_, index) => verdicts[index] === null),
     runs,

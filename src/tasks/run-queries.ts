@@ -48,6 +48,7 @@ export interface HeldRun extends TaskRefRow {
   postponed: number;
   postponed_ms: number;
   unstarted_losses: number;
+  hand_backs: number;
   checkpoint_version: number | null;
 }
 
@@ -55,6 +56,7 @@ const heldColumns = sql`run.id as run_id, run.task_id, run.agent_id, run.instanc
     run.ended_at as run_ended_at, run.outcome as run_outcome, task.run_id as current_run, task.status, task.template, task.label, task.flow_id, task.session_key,
     task.notify_policy, task.generation, task.attempt, task.max_attempts, task.retry, task.cancel_requested_at, task.created_at,
     task.started_at, task.stream_id, task.priority, task.run_at, task.expires_at, task.on_lost, task.postponed, task.postponed_ms, task.unstarted_losses,
+    task.hand_backs,
     task.checkpoint_version, task.graph`;
 
 export const runsById = hot<{ rows: unknown[][] }, HeldRun>(

@@ -39,7 +39,7 @@ export const TASK_VERBS = {
   succeed: { from: ['leased', 'running'], to: ['succeeded'] },
   fail: { from: ['leased', 'running'], to: ['queued', 'failed', 'cancelled'] },
   time_out: { from: ['leased', 'running'], to: ['queued', 'timed_out', 'cancelled'] },
-  release_lease: { from: ['leased', 'running'], to: ['queued', 'cancelled'] },
+  release_lease: { from: ['leased', 'running'], to: ['queued', 'failed', 'cancelled'] },
   expire: { from: ['leased', 'running'], to: ['queued', 'waiting', 'lost', 'cancelled'] },
   confirm_cancel: { from: ['leased', 'running'], to: ['cancelled'] },
   give_up: { from: ['queued', 'waiting'], to: ['failed'] },

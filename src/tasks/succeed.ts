@@ -3,7 +3,7 @@ import { forgetCheckpoints } from './checkpoints.ts';
 import type { RunNews, RunReport } from './report.ts';
 import { type LiveRun, liveRuns, succeedRuns, succeedTasks } from './succeed-queries.ts';
 import type { Emit, TaskEvent } from './task.ts';
-import { RETENTION_MS, refOf } from './transition.ts';
+import { refOf } from './transition.ts';
 
 type Success = Extract<RunNews, { type: 'succeeded' }>;
 
@@ -51,7 +51,7 @@ async function finish(
   const runs = live.map(({ run_id }, index) => [run_id, news[index]!.exitCode ?? null]);
   const tasks = live.map(({ id, run_id }, index) => [id, run_id, news[index]!.summary, news[index]!.outputs ?? null]);
   const ended = await tx.run(succeedRuns, { rows: runs, now: tx.now });
-  const finished = await tx.run(succeedTasks, { rows: tasks, now: tx.now, cleanup: tx.now + RETENTION_MS });
+  const finished = await tx.run(succeedTasks, { rows: tasks, now: tx.now, cleanup: tx.now + tx.retentionMs });
   if (ended !== live.length || finished !== live.length)
     throw new Error(
       `${live.length} runs succeeded, but ${ended} of them and ${finished} of their tasks could be ended`,

@@ -2,7 +2,9 @@ import type { Tx } from '../store/tx.ts';
 import { headsOf, settle } from './cancel.ts';
 import type { TaskLine } from './claim.ts';
 import { decide, factsOf, type RunEnd } from './decide.ts';
+import type { Words } from './explain-facts.ts';
 import { holdCause } from './explain-holds.ts';
+import { both } from './explain-words.ts';
 import { dropSlots, streamsById } from './line-queries.ts';
 import { expiredTasks, insertEvents, type TaskHead } from './queries.ts';
 import {
@@ -48,7 +50,7 @@ export async function sweep(
   const cancelled = await endRuns(tx, late, 'cancelled', emit);
   const old = await tx.all(expiredTasks, { now: tx.now, limit: BATCH });
   const heads = old.length === 0 ? [] : [...(await headsOf(tx, old)).values()];
-  for (const [error, expired] of await expiries(tx, heads, line))
+  for (const { error, expired } of await expiries(tx, heads, line))
     await settle(tx, expired, { to: 'failed', reason: 'expired', error }, emit);
   await tx.run(dropSlots, { limit: BATCH });
   return { lost, timedOut, cancelled, expired: heads.length };
@@ -59,25 +61,30 @@ async function expiries(
   tx: Tx,
   heads: readonly TaskHead[],
   line: SweepOptions['line'],
-): Promise<Map<string, TaskHead[]>> {
+): Promise<Iterable<{ error: Words; expired: TaskHead[] }>> {
   const held = await heldBack(tx, heads, line);
-  const groups = new Map<string, TaskHead[]>();
+  const groups = new Map<string, { error: Words; expired: TaskHead[] }>();
   for (const head of heads) {
-    const plain = head.attempt === 0 ? 'nobody took it' : 'it was not done';
+    const plain = head.attempt === 0 ? UNTAKEN : UNDONE;
     const hold = head.status === 'queued' ? held.get(head.stream_id) : undefined;
-    const error = `${plain} before its time to live was over${hold === undefined ? '' : `: ${hold}`}`;
-    groups.set(error, [...(groups.get(error) ?? []), head]);
+    const error = hold === undefined ? plain : both(`${plain.en}: ${hold.en}`, `${plain.zh}：${hold.zh}`);
+    const group = groups.get(error.en) ?? { error, expired: [] };
+    groups.set(error.en, group);
+    group.expired.push(head);
   }
-  return groups;
+  return groups.values();
 }
 
+const UNTAKEN = both('nobody took it before its time to live was over', '在有效期内没有机器领取它');
+const UNDONE = both('it was not done before its time to live was over', '在有效期内没有完成');
+
 /** By stream: the first of what holds it back. */
-async function heldBack(tx: Tx, heads: readonly TaskHead[], line: SweepOptions['line']): Promise<Map<number, string>> {
+async function heldBack(tx: Tx, heads: readonly TaskHead[], line: SweepOptions['line']): Promise<Map<number, Words>> {
   if (!line || heads.length === 0) return new Map();
   const rows = [...new Set(heads.map(({ stream_id }) => stream_id))].map((id) => [id]);
   const holds = await line.holdsOf(tx, await tx.all(streamsById, { rows }));
   const first = [...holds].flatMap(([{ id }, [hold]]) => (hold ? [[id, hold] as const] : []));
-  return new Map(first.map(([id, hold]) => [id, holdCause(hold, tx.now).cause.text.en]));
+  return new Map(first.map(([id, hold]) => [id, holdCause(hold, tx.now).cause.text]));
 }
 
 /** A newer instance of the agent is there: what its predecessors held is re-queued at once. */

@@ -99,6 +99,8 @@ export interface TaskRefRow {
 export interface TaskEnd {
   summary: string | null;
   error: string | null;
+  /** The same in Chinese, where the engine itself has written it. */
+  errorZh?: string;
   errorClass: ErrorClass | null;
   reason: string | null;
   attempt: number;
@@ -126,6 +128,8 @@ export interface TaskRecord {
   lane: string;
   result?: { summary: string | null; outputs: Record<string, string> };
   error?: string;
+  /** The same in Chinese, where the engine itself has written it. */
+  errorZh?: string;
   errorClass?: ErrorClass;
   reason?: string;
   source: TaskSource;

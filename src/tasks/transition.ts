@@ -8,9 +8,6 @@ import type { ErrorClass } from './run-words.ts';
 import { type FinalState, isFinal, type NotifyPolicy, type TaskState } from './states.ts';
 import type { Emit, TaskEnd, TaskEvent, TaskRef, TaskRefRow } from './task.ts';
 
-/** Finished tasks are kept this long (retention; pruning is a later room's work). */
-export const RETENTION_MS = 7 * 86_400_000;
-
 /** What a run leaves behind beside its state. */
 export interface RunResult {
   summary: string | null;
@@ -48,7 +45,7 @@ export interface RunEnding {
 export async function endHeldRuns(tx: Tx, endings: readonly RunEnding[], emit: Emit<TaskEvent>): Promise<boolean[]> {
   if (endings.length === 0) return [];
   const applied = await tx.all(applyTransitions, {
-    rows: endings.map((ending) => transitionRow(ending, tx.now)),
+    rows: endings.map((ending) => transitionRow(ending, tx)),
     now: tx.now,
   });
   const won = applied.length === endings.length ? null : new Set(applied.map((row) => row.id));
@@ -75,7 +72,7 @@ export function attemptsAfter(run: HeldRun, started: boolean, refund: boolean): 
   return refund && (run.status === 'running' || started) ? counted - 1 : counted;
 }
 
-function transitionRow({ run, decision, result, started }: RunEnding, now: number): unknown[] {
+function transitionRow({ run, decision, result, started }: RunEnding, { now, retentionMs }: Tx): unknown[] {
   const ended = isFinal(decision.to);
   const silent = run.session_key === null || run.notify_policy === 'silent';
   return [
@@ -96,7 +93,7 @@ function transitionRow({ run, decision, result, started }: RunEnding, now: numbe
     result.errorClass,
     decision.reason,
     result.question,
-    ended ? now + RETENTION_MS : null,
+    ended ? now + retentionMs : null,
     ended ? (silent ? 'not_applicable' : 'session_queued') : null,
   ];
 }
@@ -107,8 +104,16 @@ function queuedAt(run: HeldRun, { delayMs }: Decision, now: number): number {
 }
 
 function setbackRow({ run, decision: { setback, delayMs } }: RunEnding): unknown[][] {
-  if (setback === null) return [];
-  return [setback === 'postponed' ? [run.task_id, 1, delayMs, 0] : [run.task_id, 0, 0, 1]];
+  switch (setback) {
+    case null:
+      return [];
+    case 'postponed':
+      return [[run.task_id, 1, delayMs, 0, 0]];
+    case 'unstarted_loss':
+      return [[run.task_id, 0, 0, 1, 0]];
+    case 'hand_back':
+      return [[run.task_id, 0, 0, 0, 1]];
+  }
 }
 
 function runRow({ run, decision, result, started }: RunEnding, now: number): unknown[] {

@@ -1,5 +1,6 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import { silentLog } from '../../src/log.ts';
+import { deathWords } from '../../src/notifications/wording.ts';
 import { Controls, type GateOrder } from '../../src/tasks/controls.ts';
 import { pauseTasksVerb, resumeTasksVerb } from '../../src/tasks/controls-tasks.ts';
 import { beginEffects } from '../../src/tasks/effects.ts';
@@ -670,6 +671,15 @@ it('the end of its time names what held it back, without what it was asked to do
   await core.store.transact('test', (tx) => sweep(tx, { cancelGraceMs: 1, agentsSpeakSince: 0, line }, core.emit));
   expect(await whyOf(core, id)).toMatchObject({
     reason: 'expired',
-    text: { en: 'No machine took it before its time was over: Errands of pool … are paused.' },
+    text: {
+      en: 'No machine took it before its time was over: Errands of pool … are paused.',
+      zh: expect.stringMatching(/^在有效期内没有机器领取它：[^a-z]+$/i),
+    },
   });
+  const told = core.events.find((event) => event.type === 'task.ended');
+  const zh = deathWords('zh', 'failed', told!.end);
+  expect(zh).toMatch(/^失败：在有效期内没有机器领取它：.*暂停/);
+  expect(zh).not.toMatch(/nobody|time to live/);
+  await core.retry(id);
+  expect(await core.task(id)).toMatchObject({ error: null, error_zh: null });
 });

@@ -47,7 +47,7 @@ describe('an agent that waits behind a limit', () => {
         blocked: { type: 'blocked', summary: 'help' },
         released: { type: 'released' },
       } as const;
-      await agent.report({ runId, leaseToken, at: 1, ...news[type] });
+      await agent.report({ runId, leaseToken, at: core.clock.now(), ...news[type] });
       expect((await answer).tasks).toMatchObject([{ taskId: core.store.ids.encode(next) }]);
       expect(core.store.stats().transactions).toBe(transactions + 1);
     },
@@ -95,7 +95,7 @@ it('where nothing is limited an end costs no statement more, whether agents wait
       },
     });
     const { runId, leaseToken } = held!;
-    await agent.report({ runId, leaseToken, at: 1, type: 'succeeded', summary: 'ok', exitCode: 0 });
+    await agent.report({ runId, leaseToken, at: core.clock.now(), ...e: 'succeeded', summary: 'ok', exitCode: 0 });
     Object.assign(core.line.claim, { run });
     return names;
   };
@@ -121,7 +121,7 @@ it('agents that cannot take what is held back are left alone when a run ends', a
   });
   await until(() => core.dispatch.waiting === 1);
   const { runId, leaseToken } = held!;
-  await agent.report({ runId, leaseToken, at: 1, type: 'succeeded', summary: 'ok', exitCode: 0 });
+  await agent.report({ runId, leaseToken, at: core.clock.now(), ...e: 'succeeded', summary: 'ok', exitCode: 0 });
   expect([isAnswered, core.dispatch.waiting]).toEqual([false, 1]);
   const queued = await core.store.fetch(sql<{ n: number }>`select count(*) as n from task where status = 'queued'`);
   expect(queued[0]!.n).toBe(1);

@@ -67,7 +67,7 @@ describe('A09: offline', () => {
     await core.store.transact('test.flush', async (tx) => {
       await core.registry.flush(tx);
       core.clock.advance(10);
-      core.registry.contact({ ...agent.caller, pools: [], labels: {}, runtimes: [] }, null);
+      core.registry.contact(agent.caller, null);
     });
     await flush();
     core = await core.reopen();

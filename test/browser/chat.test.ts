@@ -1,3 +1,6 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import type { Browser, BrowserContextOptions, Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { createLoginLink } from '../../src/sessions/logins.ts';
@@ -85,6 +88,35 @@ describe.skipIf(!hasBrowser && process.env.CI !== 'true')('the web chat in a bro
     expect(await page.locator('header').textContent()).toContain('<b>Ann</b>');
     expect(await page.evaluate('window.hacked')).toBeUndefined();
     expect(faults).toEqual([]);
+  });
+
+  it('A41: what a program prints is shown as text in the page, and its raw output is no page', async () => {
+    const printed =
+      '<script>window.hacked = 1</script><img src=x onerror="window.hacked = 2">[x](javascript:window.hacked=3)';
+    const folder = await mkdtemp(join(tmpdir(), 'errand-hostile-'));
+    const command = JSON.stringify(['printf', `\\033[31m${printed}\\033[0m`]);
+    await writeFile(join(folder, 'print.yaml'), `id: print\ntitle: { en: Print, zh: Print }\ncommand: ${command}\n`);
+    await gateway.stop();
+    gateway = await TestGateway.start({ ERRAND_TEMPLATES_DIR: folder });
+    address.pointTo(gateway.url);
+    await gateway.agent();
+    const { page, faults, strangers } = await signIn('ann', 'Ann');
+    await say(page, '/run print');
+    await until(async () => (await lines(page)).some((text) => text.includes(printed)), 'the result');
+    expect(await page.locator('.log img, .log a, .log script').count()).toBe(0);
+    expect(await page.evaluate('window.hacked')).toBeUndefined();
+    expect([faults, strangers]).toEqual([[], []]);
+    const { headers } = await fetch(`${gateway.url}/chat`, { redirect: 'manual' });
+    expect(headers.get('content-security-policy')).not.toMatch(/script-src[^;]*'unsafe-/);
+    expect(headers.get('content-security-policy')).toMatch(/(default|script)-src/);
+    const [task] = (await gateway.api<{ tasks: { taskId: string }[] }>('GET', '/api/tasks')).body.tasks;
+    const raw = await fetch(`${gateway.url}/api/tasks/${task!.taskId}/logs`, {
+      headers: { authorization: `Bearer ${gateway.gateway.adminToken}` },
+    });
+    expect(await raw.text()).toContain('window.hacked');
+    expect(raw.headers.get('content-type')).not.toMatch(/html|svg|xml/);
+    expect(raw.headers.get('x-content-type-options')).toBe('nosniff');
+    await rm(folder, { recursive: true, force: true });
   });
 
   it('what was said while the gateway was away and restarted appears once, in order, without a reload', async () => {

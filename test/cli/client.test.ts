@@ -134,7 +134,16 @@ describe('against a running gateway', () => {
   });
 
   test('a token for an agent is the only thing on standard output', async () => {
-    const { out } = await call('agents', 'token', 'hotel-12', '--pool', 'hotel-12', '--label', 'city=sz');
+    const { out } = await call(
+      'agents',
+      'token',
+      'hotel-12',
+      '--pool',
+      'hotel-12',
+      '--label',
+      'city=sz',
+      '--permanent',
+    );
     expect(out).toMatch(/^agt_[\w-]{20,}\n$/);
     const identity = await gateway.gateway.rooms.tokens.identify(out.trim());
     expect(identity).toEqual({ agentId: 'hotel-12', pools: ['hotel-12'], labels: { city: 'sz' } });

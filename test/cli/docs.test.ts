@@ -46,7 +46,7 @@ describe('the example settings', () => {
   }
 
   const CLIENT = ['ERRAND_URL', 'ERRAND_TOKEN'];
-  const UNSET_DEFAULT = new Set(['AGENT_LABELS']);
+  const UNSET_DEFAULT = new Set(['AGENT_LABELS', 'AGENT_HTTP_ALLOW']);
 
   for (const [example, schema, own] of [
     ['.env.example', 'src/config/gateway.ts', CLIENT],

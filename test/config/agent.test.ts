@@ -35,7 +35,7 @@ describe('agent settings', () => {
       gatewayUrl: 'http://127.0.0.1:8787',
       pools: ['default'],
       labels: {},
-      runtimes: ['shell'],
+      runtimes: ['shell', 'http'],
       concurrency: 1,
       allow: ['*'],
       commands: undefined,
@@ -108,10 +108,16 @@ describe('agent settings', () => {
 
   it.each([
     [{ AGENT_JOIN_TOKEN: 'x' }, 'AGENT_JOIN_TOKEN: is not available yet'],
-    [{ AGENT_AUTO_UPGRADE: 'idle' }, 'AGENT_AUTO_UPGRADE: is not available yet'],
-    [{ AGENT_RUNTIMES: 'shell,http' }, 'AGENT_RUNTIMES: the http runtime is not available yet'],
-    [{ AGENT_RUNTIMES: 'cobol' }, "AGENT_RUNTIMES: 'cobol' is not a runtime; there is: shell"],
-    [{ AGENT_ALLOW: 'deploy@sha256:ab' }, "AGENT_ALLOW: pinning content ('deploy@sha256:ab') is not available yet"],
+    [{ AGENT_RUNTIMES: 'shell,acp' }, 'AGENT_RUNTIMES: the acp runtime is not available yet'],
+    [{ AGENT_RUNTIMES: 'cobol' }, "AGENT_RUNTIMES: 'cobol' is not a runtime; there is: shell, http"],
+    [
+      { AGENT_ALLOW: 'deploy@sha256:ab' },
+      "AGENT_ALLOW: 'deploy@sha256:ab' must pin sha256: and 64 hex digits (errand templates show prints it)",
+    ],
+    [
+      { AGENT_HTTP_ALLOW: 'http://pms.local' },
+      "AGENT_HTTP_ALLOW: 'http://pms.local' is no host, address or network such as 10.0.0.0/8",
+    ],
   ])('refuse what this version cannot honour: %j', (env, expected) => {
     expect(problemsOf({ ...BASE, ...env } as Record<string, string>)).toEqual([expected]);
   });

@@ -4,9 +4,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import type { ShellSpec } from '../../src/agents/protocol.ts';
 import { checkArgs } from '../../src/flows/args.ts';
 import { matchTrigger, parseRun } from '../../src/flows/router.ts';
-import { shellSpec } from '../../src/flows/spec.ts';
+import { specFor } from '../../src/flows/spec.ts';
 import { loadTemplates, packagedTemplatesDir, problemText, type TemplateRegistry } from '../../src/flows/templates.ts';
 
 const run = promisify(execFile);
@@ -25,7 +26,7 @@ afterAll(() => rm(folder, { recursive: true, force: true }));
 async function ask(message: string) {
   const routed = parseRun(templates.list(), message) ?? matchTrigger(templates.list(), message);
   if (!routed || 'problem' in routed) throw new Error(`not understood: ${message}`);
-  const { argv } = shellSpec(routed.template, checkArgs(routed.template, routed.args, context));
+  const { argv } = specFor(routed.template, checkArgs(routed.template, routed.args, context)) as ShellSpec;
   const progress = join(folder, `progress-${Math.random()}`);
   const [program, ...rest] = argv as [string, ...string[]];
   const { stdout } = await run(program, rest, {

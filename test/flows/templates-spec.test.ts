@@ -1,10 +1,17 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
+import type { ShellSpec } from '../../src/agents/protocol.ts';
 import { ArgumentError } from '../../src/flows/args.ts';
-import { shellSpec, toNewTask } from '../../src/flows/spec.ts';
+import { specFor, toNewTask } from '../../src/flows/spec.ts';
 import { readTemplate } from '../../src/flows/template-file.ts';
 import type { Template } from '../../src/flows/template-model.ts';
 import { sha256 } from '../../src/ids.ts';
+import type { ArgValue } from '../../src/tasks/run-words.ts';
+
+/** What a program would be started with. */
+function shellSpec(of: Template, args: Record<string, ArgValue>): ShellSpec {
+  return specFor(of, args) as ShellSpec;
+}
 
 function template(text: string): Template {
   const reading = readTemplate('f', `id: demo\n${text}`);

@@ -30,6 +30,8 @@ describe('a good file', () => {
       args: {},
       runtime: 'shell',
       command: ['echo', 'hi'],
+      request: null,
+      quietAfterMs: 600_000,
       env: {},
       secrets: [],
       pool: 'default',
@@ -40,7 +42,7 @@ describe('a good file', () => {
       timeoutMs: 600_000,
       graceMs: 10_000,
       ttlMs: null,
-      outputBytes: 1_048_576,
+      runLimits: { outputBytes: 1_048_576 },
       retry: { max: 3, baseMs: 1_000, factor: 2, capMs: 300_000, jitter: 0.5 },
       onLost: 'retry',
       exitClasses: {},
@@ -52,6 +54,7 @@ describe('a good file', () => {
       notify: null,
       roles: [],
       digest: expect.stringMatching(/^sha256:[0-9a-f]{64}$/),
+      runDigest: expect.stringMatching(/^sha256:[0-9a-f]{64}$/),
     });
   });
 
@@ -85,7 +88,7 @@ roles: [operator, admin]
       timeoutMs: 90_000,
       graceMs: 60_000,
       ttlMs: 86_400_000,
-      outputBytes: 65_536,
+      runLimits: { outputBytes: 65_536 },
       retry: {
         max: 5,
         baseMs: 2_000,
@@ -313,20 +316,14 @@ describe('a bad file names line, column and what is right', () => {
 });
 
 describe('what a later version brings is refused, never ignored', () => {
-  test.each([
-    'approval: { required: true }',
-    'hook: { secret: X }',
-    'runtime: http',
-    'runtime: acp',
-    'shell: true',
-    'turn: foreground',
-    'limits: { memory: 512MiB }',
-    'limits: { cpu: 1 }',
-  ])('%s', (line) => {
-    const found = problems(`${MINIMAL}${line}\n`);
-    expect(found).toHaveLength(1);
-    expect(found[0]).toMatch(/^3:\d+: .*is not available yet/);
-  });
+  test.each(['approval: { required: true }', 'hook: { secret: X }', 'runtime: acp', 'shell: true', 'turn: foreground'])(
+    '%s',
+    (line) => {
+      const found = problems(`${MINIMAL}${line}\n`);
+      expect(found).toHaveLength(1);
+      expect(found[0]).toMatch(/^3:\d+: .*is not available yet/);
+    },
+  );
 
   test.each(['lane: main', 'onLost: retry', 'runtime: shell', 'shell: false', 'turn: background'])(
     '%s is what there is',

@@ -31,6 +31,9 @@ const EXPECTED = [
   'GET /api/flows/{id}',
   'GET /api/agents',
   'POST /api/agents/tokens',
+  'POST /api/agents/{id}/revoke',
+  'POST /api/agent/join',
+  'POST /api/agent/whoami',
   'GET /api/outbox',
   'POST /api/outbox/{id}/resend',
   'GET /api/access',
@@ -63,12 +66,14 @@ const EXPECTED = [
   'POST /api/agent/heartbeat',
   'POST /api/agent/pull',
   'POST /api/agent/report',
+  'GET /api/agents/{id}/diagnostics',
+  'POST /api/agent/diagnostics',
   'POST /api/agent/effects/begin',
   'POST /api/agent/effects/done',
   'POST /api/agent/effects/fail',
 ];
-/** Read by anybody, or by callers on this machine. */
-const OPEN = new Set(['GET /healthz', 'GET /readyz', 'GET /metrics']);
+/** Read by anybody, or by callers on this machine; joining has its token in the body. */
+const OPEN = new Set(['POST /api/agent/join', 'GET /healthz', 'GET /readyz', 'GET /metrics']);
 
 let gateway: TestGateway;
 let document: Document;

@@ -169,6 +169,7 @@ describe('a final message', () => {
       sessionKey: null,
       taskId: task!.id,
       flowId: null,
+      dedupeKey: `task:${task!.id}:1:final`,
     } as const;
     await rooms.letters({ type: 'outbox.dead', status: 'dead', ...settled });
     expect((await rooms.tasks())[0]!.delivery_status).toBe('failed');
@@ -176,6 +177,24 @@ describe('a final message', () => {
     expect((await rooms.tasks())[0]!.delivery_status).toBe('delivered');
     await rooms.letters({ type: 'outbox.dead', status: 'dead', ...settled, kind: 'update' });
     expect((await rooms.tasks())[0]!.delivery_status).toBe('delivered');
+  });
+
+  it('of an earlier generation tells nothing of the next one’s delivery, however late its receipt comes', async () => {
+    await rooms.say('7', 'greet Ada');
+    await rooms.report(await rooms.claim(), { type: 'failed', errorClass: 'permanent', error: 'no' });
+    const { id } = (await rooms.tasks())[0]!;
+    await rooms.store.transact('test.retry', (tx) => retryTasks(tx, [{ id, by: 'test' }], rooms.rooms.emitTasks));
+    await rooms.report(await rooms.claim(), done);
+    const [first, second] = await rooms.sent();
+    const leases = rooms.outbox.leases;
+    const settle = async (message: { id: number }, status: 'sent' | 'dead') => {
+      const [leased] = await rooms.store.write(leases.lease, [message.id]);
+      const end = { message: leased!, status, nextAt: 0, error: null, maybeRepeat: false, safeRepeats: 0 } as const;
+      expect(await rooms.store.write(leases.settle, [{ ...end, partsSent: 1, platformIds: ['1'] }])).toEqual([true]);
+      return (await rooms.tasks())[0]!.delivery_status;
+    };
+    expect(await settle(first!, 'sent')).toBe('session_queued');
+    expect(await settle(second!, 'dead')).toBe('failed');
   });
 
   it('that nobody can be told of leaves parent_missing and no row', async () => {

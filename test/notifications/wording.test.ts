@@ -76,6 +76,9 @@ describe('the final message', () => {
     );
     expect(finalText(zh, 'failed', behindBreaker)).toContain('所需的服务目前不可用');
     expect(finalText(en, 'failed', end({ attempt: 0, reason: 'expired' }))).toContain('waited too long');
+    const said = { error: 'the deadline was reached', errorZh: '期限已到' };
+    expect(finalText(en, 'failed', end({ attempt: 0, reason: 'deadline', ...said }))).toContain(said.error);
+    expect(finalText(zh, 'failed', end({ attempt: 0, reason: 'deadline', ...said }))).toContain('失败：期限已到');
   });
 
   it('shows head and tail of a long result and where the rest is', () => {

@@ -74,6 +74,7 @@ it('a batch without dedupe keys is one insert', async () => {
   await rig.store.transact('test', async (tx) => {
     const counting: typeof tx = {
       now: tx.now,
+      retentionMs: tx.retentionMs,
       dialect: tx.dialect,
       ids: (count) => tx.ids(count),
       afterCommit: (action) => tx.afterCommit(action),

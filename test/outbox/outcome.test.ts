@@ -98,6 +98,7 @@ describe('the pace of a channel', () => {
     expect(pace.heldUntil).toBe(NOW + 2_000);
     pace.note(lost(false), NOW + 2_000);
     expect(pace.heldUntil).toBe(NOW + 6_000);
+    expect([pace.isHeld(NOW + 5_999), pace.isHeld(NOW - 3_600_000)]).toEqual([true, false]);
   });
 
   it('the longest pause asked for counts, and a late success does not end it', () => {

@@ -82,7 +82,7 @@ it('the heads are the oldest of each chat, however much waits behind them, in th
         .where('text', '=', 'm0'),
     ),
   );
-  const heads = await rig.store.all(chatHeads, { channel: 'telegram', account: 'default', limit: 10 });
+  const heads = await rig.store.all(chatHeads, { channel: 'telegram', account: 'default', now: START, limit: 10 });
   expect(heads.map((head) => [head.chat, head.ready_at])).toEqual([
     ['chat 1', START],
     ['chat 2', START],
@@ -143,8 +143,46 @@ it('a chat that is held gives nothing out; an unreachable one does not even show
   const ids = (await rig.rows()).map((row) => row.id);
   const leased = await rig.store.write(rig.outbox.leases.lease, ids);
   expect(leased.map((message) => message?.text)).toEqual([undefined, undefined, 'c']);
-  const heads = await rig.store.all(chatHeads, { channel: 'telegram', account: 'default', limit: 10 });
+  const heads = await rig.store.all(chatHeads, { channel: 'telegram', account: 'default', now: START, limit: 10 });
   expect(heads.map((head) => [head.chat, head.ready_at])).toEqual([['paused', START + 9]]);
+});
+
+it('a clock that was set back lengthens no pause, neither of a chat nor of a message', async () => {
+  const hour = 3_600_000;
+  await rig.enqueue(final('1', 'new'), final('2', 'again'), final('3', 'held'));
+  const [, again, held] = await rig.rows();
+  const { lease, settle } = rig.outbox.leases;
+  const taken = await rig.store.write(lease, [again!.id, held!.id]);
+  const until = START + 30_000;
+  const end = {
+    status: 'pending',
+    nextAt: until,
+    error: '429',
+    maybeRepeat: false,
+    safeRepeats: 0,
+    partsSent: 0,
+  } as const;
+  const [first, second] = taken.map((message) => ({ ...end, message: message!, platformIds: [] }));
+  await rig.store.write(settle, [first!, { ...second!, hold: { until } }]);
+  const readyAt = async () => {
+    const now = rig.clock.now();
+    const heads = await rig.store.all(chatHeads, { channel: 'telegram', account: 'default', now, limit: 10 });
+    return heads.map(({ chat, ready_at }) => [chat, ready_at - now]).sort();
+  };
+  expect(await readyAt()).toEqual([
+    ['1', 0],
+    ['2', 30_000],
+    ['3', 30_000],
+  ]);
+  rig.clock.advance(-hour);
+  expect(await readyAt()).toEqual([
+    ['1', 0],
+    ['2', 0],
+    ['3', 0],
+  ]);
+  const ids = (await rig.rows()).map(({ id }) => id);
+  const leased = await rig.store.write(lease, ids);
+  expect(leased.map((message) => message?.text)).toEqual(['new', 'again', 'held']);
 });
 
 it('the list shows the newest first and can be narrowed and continued', async () => {

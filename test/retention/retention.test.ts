@@ -271,6 +271,23 @@ describe('what is live, undecided or undelivered stays', () => {
     expect((await retention().runOnce()).pruned).toEqual({ task: 1, effect: 1, flow: 1 });
   });
 
+  it('an effect that was given back keeps its task no longer than it might be begun again', async () => {
+    const id = await finished();
+    const run = (await core.runs(id))[0]!.id;
+    const at = core.clock.now();
+    const effect = { id: 900_001, type: 'pay', key: 'k', state: 'init', policy: 'ask', first_task_id: id, task_id: id };
+    await insert('effect', { ...effect, first_run_id: run, run_id: run, created_at: at, updated_at: at } as never);
+    await nothingIsPruned();
+    const given = core.clock.now();
+    await core.store.transact('test.again', (tx) =>
+      tx.exec(sql`update effect set run_id = null, updated_at = ${given}`),
+    );
+    pass(WEEK - 1);
+    expect((await retention().runOnce()).pruned).toEqual({});
+    pass(1);
+    expect((await retention().runOnce()).pruned).toEqual({ task: 1, effect: 1, flow: 1 });
+  });
+
   it('messages on their way, and of unknown fate, and the tasks that they are about', async () => {
     await messages('pending', 'sending', 'unknown');
     const [a, b, c] = [await finished(), await finished(), await finished()];

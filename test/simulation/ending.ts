@@ -1,3 +1,4 @@
+import type { GateKind } from '../../src/tasks/gate-settings.ts';
 import { isFinal, type TaskState } from '../../src/tasks/states.ts';
 import type { GatewayProcess } from './gateway-process.ts';
 import type { World } from './world.ts';
@@ -35,8 +36,12 @@ async function makePeace(world: World, check: () => void): Promise<void> {
     if (!machine.process) world.startAgent(machine);
   }
   // Chats that could not be reached have spoken.
-  const { base, store } = world.gateway as GatewayProcess;
+  const { base, store, controls } = world.gateway as GatewayProcess;
   await store.transact('simulation.spoke', (tx) => base.outbox.clearHold(tx, world.routes));
+  for (const { kind, name } of world.paused()) {
+    const order = { kind: kind as GateKind, name, paused: false, by: 'an operator', why: null };
+    await store.transact('simulation.open', (tx) => controls.change(tx, order));
+  }
   await world.pass(1_500, check);
 }
 

@@ -21,6 +21,7 @@ import type { Verb } from '../../src/store/tx.ts';
 import { Breakers } from '../../src/tasks/breakers.ts';
 import { cancelTasksVerb, type TaskOrder } from '../../src/tasks/cancel.ts';
 import { TaskLine } from '../../src/tasks/claim.ts';
+import { Controls } from '../../src/tasks/controls.ts';
 import { pauseTasksVerb, resumeTasksVerb } from '../../src/tasks/controls-tasks.ts';
 import { retryTasksVerb } from '../../src/tasks/retry.ts';
 import type { TaskEvent } from '../../src/tasks/task.ts';
@@ -53,6 +54,7 @@ export class GatewayProcess {
   readonly store: MortalStore;
   readonly registry: AgentRegistry;
   readonly breakers: Breakers;
+  readonly controls: Controls;
   readonly line: TaskLine;
   readonly dispatch: Dispatch;
   readonly gateway: AgentGateway;
@@ -86,6 +88,7 @@ export class GatewayProcess {
       limitsOf: (id) => templates.get(id)?.limits,
       pending: (tx) => this.base.taskEvents.pending(tx),
     });
+    this.controls = new Controls({ line: this.line, log: silentLog, onFreed: () => this.#serveAgain() });
     this.dispatch = new Dispatch({ ...this.base, line: this.line, leaseMs: LEASE_MS, labelSets });
     this.gateway = new AgentGateway({
       ...this.base,
@@ -120,7 +123,12 @@ export class GatewayProcess {
 
   /** Resolves when it works, or has died on the way. */
   async start(): Promise<void> {
-    await Promise.race([this.#sweeper.start().then(() => this.#delivery.start()), this.#died]);
+    const work = async () => {
+      await this.controls.load(this.store);
+      await this.#sweeper.start();
+      await this.#delivery.start();
+    };
+    await Promise.race([work(), this.#died]);
   }
 
   /** A request and its answer. @throws Unreachable when it dies meanwhile, or could not store what it had to */
@@ -143,10 +151,11 @@ export class GatewayProcess {
   }
 
   #breakersOf(templates: TemplateRegistry): Breakers {
-    const onFreed = () => {
-      this.store.transact('simulation.freed', (tx) => this.dispatch.serveDue(tx)).catch(() => undefined);
-    };
-    return new Breakers({ policies: breakerPolicies(templates), log: silentLog, onFreed });
+    return new Breakers({ policies: breakerPolicies(templates), log: silentLog, onFreed: () => this.#serveAgain() });
+  }
+
+  #serveAgain(): void {
+    this.store.transact('simulation.freed', (tx) => this.dispatch.serveDue(tx)).catch(() => undefined);
   }
 
   #deliveryTo({ platforms, channel: name }: GatewayPlace): Delivery {

@@ -1,5 +1,5 @@
 import type { TaskEvent } from '../../src/tasks/task.ts';
-import type { BreakerRow, Rows } from './rows.ts';
+import type { BreakerRow, PausedGate, Rows } from './rows.ts';
 
 /** What a caller was promised, and when things happened that the rows do not tell: the model beside the store. */
 export class Memory {
@@ -25,6 +25,9 @@ export class Memory {
   receiptsSeen = 0;
   readonly received = new Set<number>();
   readonly lastReceipt = new Map<string, number>();
+  /** What was paused at the last look, and, monotonic, when something last was. */
+  paused: readonly PausedGate[] = [];
+  pausedAt = Number.NEGATIVE_INFINITY;
   /** The breaker as it was at the last look. */
   breaker: BreakerRow | undefined;
   /** Monotonic: the last start, pause or jump of the clock. */

@@ -16,6 +16,13 @@ export interface BreakerRow {
   until_at: number | null;
 }
 
+/** What a person has paused. */
+export interface PausedGate {
+  kind: string;
+  name: string;
+  paused_at: number;
+}
+
 export const NO_ROWS: Rows = { tasks: new Map(), runs: new Map(), flows: new Map(), outbox: new Map() };
 
 const TABLES = { tasks: 'task', runs: 'run', flows: 'flow', outbox: 'outbox' } as const satisfies Record<
@@ -42,6 +49,7 @@ export class RowReader {
   readonly #deadLetter: Statement;
   readonly #serial: Statement;
   readonly #breaker: Statement;
+  readonly #paused: Statement;
   #rows: Rows = NO_ROWS;
   #seen = 0;
 
@@ -61,6 +69,9 @@ export class RowReader {
     this.#instance = this.#connection.prepare('select instance_id from agent where agent_id = ?');
     this.#deadLetter = this.#connection.prepare('select state, generation from dead_letter where task_id = ?');
     this.#serial = this.#connection.prepare('select serial from stream where id = ?');
+    this.#paused = this.#connection.prepare(
+      'select kind, name, paused_at from gate where paused_at is not null order by kind, name',
+    );
     this.#breaker = this.#connection.prepare('select state, opened_at, until_at from breaker where name = ?');
   }
 
@@ -104,6 +115,10 @@ export class RowReader {
 
   breaker(name: string): BreakerRow | undefined {
     return this.#breaker.get(name) as BreakerRow | undefined;
+  }
+
+  paused(): readonly PausedGate[] {
+    return this.#paused.all() as PausedGate[];
   }
 
   close(): void {

@@ -157,6 +157,7 @@ export class World implements GatewayPlace, AgentSurroundings {
 
   deadLetter: RowReader['deadLetter'] = (taskId) => this.#reader!.deadLetter(taskId);
   serialOf: RowReader['serialOf'] = (task) => this.#reader!.serialOf(task);
+  paused: RowReader['paused'] = () => this.#reader!.paused();
   breaker: RowReader['breaker'] = (name) => this.#reader!.breaker(name);
   validInstance: RowReader['validInstance'] = (agentId) => this.#reader!.validInstance(agentId);
 

@@ -14,6 +14,9 @@ const LIVE = ['run_live', 'inbox_new', 'followup_queued', 'outbox_chat', 'outbox
 /** What single statements may do beyond that, and why it stays small. Whatever else grows with the work that was ever done. */
 const ALLOWED: Readonly<Record<string, { steps: readonly string[]; why: string }>> = {
   'agent.offline': { steps: ['SCAN agent'], why: 'one row per agent' },
+  'agent.drains': { steps: ['SCAN agent_drain'], why: 'one row per agent that a person drains' },
+  'health.alert_states': { steps: ['SCAN agent'], why: 'one row per agent' },
+  'graph.unsuccessful_tasks': { steps: ['USE TEMP B-TREE FOR ORDER BY'], why: 'sorts the tasks of one graph' },
   'run.grants': { steps: ['USE TEMP B-TREE FOR ORDER BY'], why: 'sorts what one agent holds' },
   'why.effects': { steps: ['USE TEMP B-TREE FOR ORDER BY'], why: 'sorts the effects that one task waits for' },
   'outbox.heads': {

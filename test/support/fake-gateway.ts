@@ -30,6 +30,8 @@ interface Grant {
   ended: boolean;
   cancelled: boolean;
   lost: boolean;
+  /** A sign of life is asked for, once. */
+  probed?: boolean;
 }
 
 /**
@@ -99,6 +101,13 @@ export class FakeGateway {
 
   cancel(runId: string): void {
     this.#grants.get(runId)!.cancelled = true;
+    this.#alarms += 1;
+    this.#wakeAll();
+  }
+
+  /** The next answer to a heartbeat asks for a sign of life. */
+  probe(runId: string): void {
+    this.#grants.get(runId)!.probed = true;
     this.#alarms += 1;
     this.#wakeAll();
   }
@@ -264,7 +273,13 @@ export class FakeGateway {
       );
     });
     if (this.#replaced.has(request.instanceId)) return '409 session_replaced';
-    return { ok: true, serverTime: Date.now(), latestVersion: '0', hasUpdate: false, runs: told() };
+    const runs = told().map((run) => {
+      const grant = this.#grants.get(run.runId);
+      if (!grant?.probed || run.action !== 'continue') return run;
+      grant.probed = false;
+      return { ...run, probe: true as const };
+    });
+    return { ok: true, serverTime: Date.now(), latestVersion: '0', hasUpdate: false, runs };
   }
 
   #take(instanceId: string, max: number): Assignment[] {

@@ -404,7 +404,7 @@ describe('the verbs', () => {
       return tx.all(query, params);
     };
     return {
-      ...{ now: tx.now, dialect: tx.dialect, all },
+      ...{ now: tx.now, retentionMs: tx.retentionMs, dialect: tx.dialect, all },
       run: (query, params) => tx.run(query, params),
       fetch: (query) => tx.fetch(query),
       exec: (query) => tx.exec(query),

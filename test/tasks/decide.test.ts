@@ -3,6 +3,7 @@ import { describe, expect, it } from 'vitest';
 import {
   type Decision,
   decide,
+  HAND_BACK_LIMITS,
   MAX_UNSTARTED_LOSSES,
   POSTPONE_LIMITS,
   type RunEnd,
@@ -29,6 +30,7 @@ const facts = (more: Partial<TaskFacts> = {}): TaskFacts => ({
   onLost: 'retry',
   started: true,
   unstartedLosses: 0,
+  handBacks: 0,
   postponed: 0,
   postponedMs: 0,
   ttlLeftMs: null,
@@ -75,6 +77,7 @@ const anyFacts = fc.record({
   onLost: fc.constantFrom(...ON_LOST),
   started: fc.boolean(),
   unstartedLosses: fc.nat(12),
+  handBacks: fc.nat(110),
   postponed: fc.nat(1_100),
   postponedMs: fc.nat(2 * 86_400_000),
   ttlLeftMs: fc.option(fc.integer({ min: -1_000, max: 86_400_000 })),
@@ -196,6 +199,14 @@ describe('what uses up no execution is counted, and bounded', () => {
     // One that had started is an execution, and counted as that.
     expect(lost({ unstartedLosses: last, started: true, attempt: 1 })).toMatchObject({ to: 'queued', setback: null });
   });
+});
+
+it('hand-backs: at once at first, then after a growing pause, and not for ever', () => {
+  const back = (handBacks: number) => decide({ outcome: 'released' }, facts({ attempt: 1, handBacks }));
+  const { free, count } = HAND_BACK_LIMITS;
+  expect(back(free - 1)).toMatchObject({ to: 'queued', delayMs: 0, refund: true, setback: 'hand_back' });
+  expect([free, free + 1, free + 2, count - 2].map((n) => back(n).delayMs)).toEqual([1_000, 2_000, 4_000, 300_000]);
+  expect(back(count - 1)).toMatchObject({ to: 'failed', reason: 'handed_back_too_often', setback: 'hand_back' });
 });
 
 describe('onLost', () => {

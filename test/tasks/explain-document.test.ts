@@ -2,7 +2,14 @@ import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import ts from 'typescript';
 import { describe, expect, it } from 'vitest';
-import { decide, MAX_UNSTARTED_LOSSES, POSTPONE_LIMITS, type RunEnd, type TaskFacts } from '../../src/tasks/decide.ts';
+import {
+  decide,
+  HAND_BACK_LIMITS,
+  MAX_UNSTARTED_LOSSES,
+  POSTPONE_LIMITS,
+  type RunEnd,
+  type TaskFacts,
+} from '../../src/tasks/decide.ts';
 import { explain } from '../../src/tasks/explain.ts';
 import { ERROR_CLASSES, ON_LOST } from '../../src/tasks/run-words.ts';
 import { isFinal, TASK_STATES, type TaskState } from '../../src/tasks/states.ts';
@@ -41,9 +48,12 @@ describe('every word has its sentence', () => {
         for (const started of [false, true])
           for (const onLost of ON_LOST)
             for (const unstartedLosses of [0, MAX_UNSTARTED_LOSSES])
-              for (const postponed of [0, POSTPONE_LIMITS.count])
+              for (const [postponed, handBacks] of [
+                [0, 0],
+                [POSTPONE_LIMITS.count, HAND_BACK_LIMITS.count],
+              ] as const)
                 yield {
-                  ...{ attempt, cancelRequested, started, onLost, unstartedLosses, postponed },
+                  ...{ attempt, cancelRequested, started, onLost, unstartedLosses, postponed, handBacks },
                   ...{ maxAttempts: 3, retry: null, postponedMs: 0, ttlLeftMs: null },
                 };
   }

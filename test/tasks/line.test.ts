@@ -298,6 +298,17 @@ describe('rate', () => {
     expect(grants.map(({ taskId }) => taskId)).toContain(other);
   });
 
+  it('is not held up by a clock that was set back: the bucket counts as full, and fills again from then on', async () => {
+    await many(200);
+    expect(await core.claimAll('a1', { max: 40 })).toHaveLength(30);
+    core.clock.advance(-3 * 3_600_000);
+    await many(200);
+    expect(await core.claimAll('a1', { max: 40 })).toHaveLength(30);
+    expect(await core.claimAll('a1', { max: 40 })).toHaveLength(0);
+    core.clock.advance(2_000);
+    expect(await core.claimAll('a1', { max: 40 })).toHaveLength(1);
+  });
+
   it('is not spent by a claim that is rolled back', async () => {
     await many(40);
     const failed = core.store.transact('test.rollback', async (tx) => {

@@ -1,9 +1,12 @@
+import Database from 'better-sqlite3';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { Assignment } from '../../src/agents/protocol.ts';
 import type { Sweeper } from '../../src/agents/sweeper.ts';
 import { PROGRESS_MS } from '../../src/tasks/progress.ts';
+import { newestProgress } from '../../src/tasks/queries.ts';
 import type { TaskEvent } from '../../src/tasks/task.ts';
 import { Core, LEASE_MS, type TestAgent } from '../support/core.ts';
+import { planOf } from '../support/plans.ts';
 
 let core: Core;
 let agent: TestAgent;
@@ -163,6 +166,37 @@ describe('progress', () => {
     const later = core.agent();
     await later.report({ ...run, type: 'progress', message: 'after', seq: 900 });
     expect(await written(id)).toEqual(['half', 'after']);
+  });
+
+  it('that is older than what the rows show is not shown again after a restart, and the next one is', async () => {
+    const { id, run } = await begun();
+    await says(run, 'tenth', 910);
+    core = await core.reopen();
+    agent = core.agent();
+    expect(await says(run, 'ninth', 909)).toBe('accepted');
+    expect(await says(run, 'tenth', 910)).toBe('duplicate');
+    expect([await shown(id), await written(id), told()]).toEqual(['tenth', ['tenth'], []]);
+    expect(await says(run, 'eleventh', 911)).toBe('accepted');
+    expect([await shown(id), told()]).toEqual(['eleventh', ['eleventh']]);
+  });
+
+  it('of a run is not measured by that of an earlier run of its task, whose numbers were higher', async () => {
+    const { id, run } = await begun();
+    await says(run, 'of the first run', 990);
+    await agent.report({ ...run, type: 'released' });
+    const [again] = (await agent.pull()).tasks;
+    core = await core.reopen();
+    agent = core.agent();
+    await says(again!, 'of the second run', 3);
+    expect(await shown(id)).toBe('of the second run');
+  });
+
+  it('of a run is found without walking through what it has printed', () => {
+    const connection = new Database(core.path, { readonly: true });
+    const steps = planOf(connection, newestProgress);
+    connection.close();
+    expect(steps.filter((step) => /^SCAN (event|newest)/.test(step))).toEqual([]);
+    expect(steps.join('\n')).toMatch(/SEARCH newest USING PRIMARY KEY \(task_id=\? AND run_id=\?\)/);
   });
 
   it('of a run that is over is an event, and writes nothing', async () => {

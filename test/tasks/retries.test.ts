@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { MAX_UNSTARTED_LOSSES, POSTPONE_LIMITS } from '../../src/tasks/decide.ts';
+import { HAND_BACK_LIMITS, MAX_UNSTARTED_LOSSES, POSTPONE_LIMITS } from '../../src/tasks/decide.ts';
 import { reportRuns } from '../../src/tasks/report.ts';
 import { DEFAULT_RETRY, type RetryPolicy } from '../../src/tasks/task.ts';
 import { Core, LEASE_MS, newTask, START } from '../support/core.ts';
@@ -279,5 +279,52 @@ it('a task that was tried in vain until its time to live was over is not said to
   expect(await core.task(untried)).toMatchObject({
     reason: 'expired',
     error: expect.stringMatching(/^nobody took it/),
+  });
+});
+
+describe('a task that is handed back again and again', () => {
+  it('keeps nobody busy: later hand-backs wait, and the hundredth is the last, in plain words, over restarts', async () => {
+    const id = await core.ask({ retry: steady({ max: 1 }) });
+    const waits: number[] = [];
+    for (let n = 1; n < HAND_BACK_LIMITS.count; n += 1) {
+      await core.tell(await core.run(), { type: 'released' });
+      const { status, run_at, attempt } = await core.task(id);
+      expect([status, attempt]).toEqual(['queued', 0]);
+      waits.push(Math.max(0, run_at - core.clock.now()));
+      core.clock.advance(waits.at(-1)!);
+      if (n % 30 === 0) core = await core.reopen();
+    }
+    expect(waits.slice(0, 14)).toEqual([...Array(10).fill(0), 1_000, 2_000, 4_000, 8_000]);
+    expect(Math.max(...waits)).toBe(300_000);
+    await core.tell(await core.run(), { type: 'released' });
+    expect(await core.task(id)).toMatchObject({ status: 'failed', reason: 'handed_back_too_often', hand_backs: 100 });
+    expect(core.endings(id)).toHaveLength(1);
+    await core.retry(id);
+    expect(await core.task(id)).toMatchObject({ status: 'queued', generation: 2, hand_backs: 0 });
+  });
+
+  it('is cancelled by a hand-back once that was asked for', async () => {
+    const id = await core.create();
+    const grant = await core.run();
+    await core.store.transact('test.count', (tx) =>
+      tx.exec(tx.dialect.build.updateTable('task').set({ hand_backs: HAND_BACK_LIMITS.count })),
+    );
+    await core.cancel(id);
+    await core.tell(grant, { type: 'released' });
+    expect(await core.task(id)).toMatchObject({ status: 'cancelled' });
+  });
+});
+
+describe('a task that waited for a person', () => {
+  it.each([1, 2])('never counts more executions than it may have (%d), however often it goes on', async (max) => {
+    const id = await core.ask({ retry: steady({ max }) });
+    for (let n = 1; n <= 4; n += 1) {
+      await core.tell(await core.run(), { type: 'needs_input', prompt: 'which?' });
+      expect(await core.task(id)).toMatchObject({ status: 'waiting', attempt: Math.min(n, max) });
+      await core.retry(id);
+      expect(await core.task(id)).toMatchObject({ status: 'queued', attempt: Math.min(n, max - 1), generation: 1 });
+    }
+    await core.tell(await core.run(), transient);
+    expect(await core.task(id)).toMatchObject({ status: 'failed', reason: 'attempts_used_up', attempt: max });
   });
 });

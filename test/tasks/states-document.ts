@@ -44,7 +44,8 @@ const VERB_WORDS: Record<TaskVerb, string> = {
   fail: 'The agent reports a failure. `transient`: again after a growing pause, while executions are left. `rate_limited`: again after the given time, and the execution does not count, within bounds. `permanent`: failed.',
   time_out:
     'The agent reports that the time limit was reached, or the server sees it a minute later: again while executions are left.',
-  release_lease: 'The agent stops in good order and hands it back: queued at once, and the execution does not count.',
+  release_lease:
+    'The agent stops in good order and hands it back: queued at once (from the 11th time on after a growing pause), and the execution does not count. The 100th time: failed.',
   expire:
     'The lease ran out, or a newer process of the agent has registered: once per lease. What follows is `onLost` of its template: `retry`, queued at once in its old place while executions are left; `ask`, waiting, and the flow is blocked until a person retries or cancels; `fail`, lost.',
   confirm_cancel: 'The agent confirms the cancel, or the server does when the grace is over.',

@@ -267,8 +267,9 @@ async function check(world: Core, id: number): Promise<void> {
       run.error_class !== 'rate_limited' &&
       run.outcome !== 'released',
   );
-  // A cancel ends the count: what came back to be done again is not.
-  if (task.cancel_requested_at === null) expect(task.attempt).toBe(counted.length);
+  // A cancel ends the count: what came back to be done again is not. Whoever lets the last execution go on has that one once more.
+  const goesOn = runs.some((run) => run.generation === task.generation && run.outcome === 'blocked');
+  if (task.cancel_requested_at === null && !goesOn) expect(task.attempt).toBe(counted.length);
   expect(world.endings(id)).toHaveLength(task.ended_at === null ? task.generation - 1 : task.generation);
   if (task.cancel_requested_at !== null) expect(['leased', 'running', 'cancelled', 'succeeded']).toContain(task.status);
   const expected: Record<string, string> = {

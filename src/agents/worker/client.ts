@@ -1,7 +1,7 @@
 import { rootCertificates } from 'node:tls';
 import { type Dispatcher, Pool, ProxyAgent } from 'undici';
 import { AppError, ERROR_CODES, type ErrorCode, messageOf } from '../../errors.ts';
-import type { ProblemJson } from '../protocol.ts';
+import { type ProblemJson, retryAfterMs } from '../protocol.ts';
 
 /**
  * What to do after a failed call; the one place that decides it.
@@ -15,8 +15,6 @@ export type Verdict = 'again' | 'slow' | 'unknown' | 'replaced' | 'refused';
 
 export class CallFailed extends AppError {
   readonly verdict: Verdict;
-  /** What the gateway asked for by `Retry-After`, milliseconds. */
-  readonly retryAfterMs: number | undefined;
 
   constructor(
     code: ErrorCode,
@@ -24,16 +22,18 @@ export class CallFailed extends AppError {
     verdict: Verdict,
     options: { cause?: unknown; retryAfterMs?: number } = {},
   ) {
-    super(code, message, { cause: options.cause });
+    super(code, message, options);
     this.verdict = verdict;
-    this.retryAfterMs = options.retryAfterMs;
   }
 }
 
 export interface ClientOptions {
   gatewayUrl: string;
-  token: string;
+  /** Absent: only for joining. */
+  token?: string;
+  /** PEM text of certificates that are trusted besides the usual ones. */
   ca?: string;
+  /** The gateway is reached by a tunnel (CONNECT) through this one; its user and password may be in the address. */
   proxy?: string;
   /** On top of the wait that a call asks for, milliseconds. */
   timeoutMs?: number;
@@ -45,8 +45,17 @@ export interface CallOptions {
   signal?: AbortSignal;
 }
 
+export interface StreamAnswer {
+  /** 200: the whole, 206: from the byte that was asked for. */
+  status: 200 | 206;
+  body: AsyncIterable<Uint8Array>;
+}
+
 const TIMEOUT_MS = 20_000;
 const CONNECT_TIMEOUT_MS = 10_000;
+const LONGEST_RETRY_AFTER_MS = 3_600_000;
+
+type Headers = Dispatcher.ResponseData['headers'];
 
 /** JSON over kept-alive connections to the gateway. */
 export class GatewayClient {
@@ -61,7 +70,7 @@ export class GatewayClient {
     this.#origin = url.origin;
     this.#base = url.pathname.replace(/\/+$/, '');
     this.#headers = {
-      authorization: `Bearer ${options.token}`,
+      ...(options.token === undefined ? {} : { authorization: `Bearer ${options.token}` }),
       'content-type': 'application/json',
       accept: 'application/json',
     };
@@ -72,10 +81,7 @@ export class GatewayClient {
   /** @param body JSON text. @throws CallFailed, or the signal's reason where it was aborted */
   async post<T>(path: string, body: string, options: CallOptions = {}): Promise<T> {
     const limitMs = (options.waitMs ?? 0) + this.#timeoutMs;
-    let status: number;
-    let text: string;
-    let retryAfter: string | string[] | undefined;
-    try {
+    const { status, text, headers } = await this.#reach(options.signal, async () => {
       const answer = await this.#dispatcher.request({
         origin: this.#origin,
         path: this.#base + path,
@@ -86,18 +92,42 @@ export class GatewayClient {
         bodyTimeout: this.#timeoutMs,
         signal: options.signal,
       });
-      status = answer.statusCode;
-      retryAfter = answer.headers['retry-after'];
-      text = await answer.body.text();
+      return { status: answer.statusCode, headers: answer.headers, text: await answer.body.text() };
+    });
+    if (status === 204) return {} as T;
+    if (status >= 200 && status < 300) return parse<T>(text, path);
+    throw refusal(status, text, path, headers);
+  }
+
+  /**
+   * A body of any size, from byte `from` on where the gateway can (status 206). What breaks off while it is read is thrown by the body
+   * as it is. @throws CallFailed, or the signal's reason where it was aborted
+   */
+  async stream(path: string, options: { from: number; signal?: AbortSignal }): Promise<StreamAnswer> {
+    const { statusCode, headers, body } = await this.#reach(options.signal, () =>
+      this.#dispatcher.request({
+        origin: this.#origin,
+        path: this.#base + path,
+        method: 'GET',
+        headers: { ...this.#headers, ...(options.from > 0 && { range: `bytes=${options.from}-` }) },
+        headersTimeout: this.#timeoutMs,
+        bodyTimeout: this.#timeoutMs,
+        signal: options.signal,
+      }),
+    );
+    if (statusCode === 200 || statusCode === 206) return { status: statusCode, body };
+    throw refusal(statusCode, await this.#reach(options.signal, () => body.text()), path, headers);
+  }
+
+  async #reach<T>(signal: AbortSignal | undefined, call: () => Promise<T>): Promise<T> {
+    try {
+      return await call();
     } catch (error) {
-      if (options.signal?.aborted) throw error;
+      if (signal?.aborted) throw error;
       throw new CallFailed('unreachable', `cannot reach the gateway at ${this.#origin}: ${causeOf(error)}`, 'again', {
         cause: error,
       });
     }
-    if (status === 204) return {} as T;
-    if (status >= 200 && status < 300) return parse<T>(text, path);
-    throw refusal(status, text, path, retryAfter);
   }
 
   /** Ends open calls, too. */
@@ -107,10 +137,15 @@ export class GatewayClient {
 }
 
 function dispatcherFor(origin: string, options: ClientOptions): Dispatcher {
-  const tls = options.ca ? { ca: [...rootCertificates, options.ca] } : {};
+  const connect = { ...trust(options.ca), timeout: CONNECT_TIMEOUT_MS };
   const common = { keepAliveTimeout: 60_000, pipelining: 1 };
-  if (options.proxy) return new ProxyAgent({ ...common, uri: options.proxy, requestTls: tls, proxyTls: tls });
-  return new Pool(origin, { ...common, connect: { ...tls, timeout: CONNECT_TIMEOUT_MS } });
+  if (options.proxy) return new ProxyAgent({ ...common, uri: options.proxy, requestTls: connect, proxyTls: connect });
+  return new Pool(origin, { ...common, connect });
+}
+
+/** TLS options that trust these certificates and the usual ones. */
+export function trust(ca: string | undefined): { ca?: string[] } {
+  return ca === undefined ? {} : { ca: [...rootCertificates, ca] };
 }
 
 function parse<T>(text: string, path: string): T {
@@ -123,13 +158,13 @@ function parse<T>(text: string, path: string): T {
   }
 }
 
-function refusal(status: number, text: string, path: string, retryAfter: string | string[] | undefined): CallFailed {
+function refusal(status: number, text: string, path: string, headers: Headers): CallFailed {
   const problem = problemOf(text);
   const code =
     problem?.code !== undefined && problem.code in ERROR_CODES ? (problem.code as ErrorCode) : codeOf(status);
   const said = problem?.detail ?? problem?.title ?? `HTTP ${status}`;
   return new CallFailed(code, `${path} answered ${status}: ${said.slice(0, 500)}`, verdictOf(status, problem?.code), {
-    retryAfterMs: secondsToMs(retryAfter),
+    retryAfterMs: pauseAskedFor(headers),
   });
 }
 
@@ -156,13 +191,25 @@ function problemOf(text: string): Partial<ProblemJson> | undefined {
   }
 }
 
-function secondsToMs(header: string | string[] | undefined): number | undefined {
-  const seconds = typeof header === 'string' ? Number(header) : Number.NaN;
-  return Number.isFinite(seconds) && seconds >= 0 ? Math.min(seconds, 3_600) * 1_000 : undefined;
+/** Seconds or a date; a date is measured by the clock of whoever wrote it. */
+function pauseAskedFor(headers: Headers): number | undefined {
+  const { 'retry-after': wanted, date } = headers;
+  if (typeof wanted !== 'string') return undefined;
+  const ms = retryAfterMs(wanted, Date.parse(String(date)));
+  return ms === undefined || Number.isNaN(ms) ? undefined : Math.min(ms, LONGEST_RETRY_AFTER_MS);
 }
 
-/** undici wraps what the socket said; its code is what helps. */
-function causeOf(error: unknown): string {
+/**
+ * What went wrong on the way, and what helps where that is known. undici wraps what the socket said; its code is what helps, unless
+ * it is undici's own.
+ */
+export function causeOf(error: unknown): string {
   const { code } = (error ?? {}) as NodeJS.ErrnoException;
-  return code ?? messageOf(error);
+  if (code === undefined || code.startsWith('UND_ERR_')) return messageOf(error);
+  return isDistrust(code) ? `${code}, its certificate is not trusted (AGENT_CA_FILE names a CA to trust)` : code;
+}
+
+/** Codes of TLS for a certificate that no known authority vouches for. */
+function isDistrust(code: string): boolean {
+  return /^(UNABLE_TO_|SELF_SIGNED_|DEPTH_ZERO_SELF_SIGNED_)/.test(code);
 }

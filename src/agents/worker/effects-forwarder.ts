@@ -47,7 +47,8 @@ export class EffectsForwarder {
     for (let tries = 1; ; tries += 1) {
       const leftMs = deadline - performance.now();
       const answer = await this.#once(verb, body, Math.max(1_000, Math.min(leftMs, CALL_MS)), gone);
-      const pauseMs = backoffMs(this.#options.backoff ?? BACKOFF, tries);
+      const askedMs = answer instanceof CallFailed ? (answer.retryAfterMs ?? 0) : 0;
+      const pauseMs = Math.max(askedMs, backoffMs(this.#options.backoff ?? BACKOFF, tries));
       const isLast = deadline - performance.now() <= pauseMs;
       if (!(answer instanceof CallFailed)) {
         if (answer.answer !== 'busy' || isLast) return answer;

@@ -1,7 +1,8 @@
-import { availableParallelism, loadavg } from 'node:os';
 import { Poller, type Service } from '../../service.ts';
-import type { HeartbeatAnswer, HeartbeatRequest } from '../protocol.ts';
+import type { HeartbeatAnswer, HeartbeatRequest, ReleaseOffer } from '../protocol.ts';
 import type { GatewayClient } from './client.ts';
+import { sendHeartbeat } from './heartbeat-call.ts';
+import type { LeaseGuard } from './lease-guard.ts';
 import { pauseAfter, type RetryOptions } from './retry.ts';
 import type { RunTable } from './run-table.ts';
 
@@ -10,10 +11,18 @@ export interface HeartbeatLoopOptions {
   caller: string;
   runs: RunTable;
   retry: RetryOptions;
+  /** Is told of every heartbeat that was answered, or withheld. Absent: nobody is. */
+  leases?: Pick<LeaseGuard, 'renewed' | 'withheld'>;
   /** At least this often a heartbeat is sent, milliseconds. */
   heartbeatMs(): number;
   /** Whether this instance is registered and takes work; else nothing is sent and the gateway sees it go offline. */
   isHealthy(): boolean;
+  /** The gateway wants a sign of life of this run. */
+  onProbe?(runId: string): void;
+  /** Further fields of the heartbeat. */
+  extras?(): Pick<HeartbeatRequest, 'version' | 'deadReports' | 'upgrade'>;
+  /** The package that the gateway names, with every answer. */
+  onRelease?(release: ReleaseOffer): void;
 }
 
 /** A held answer plus its way must fit into the interval. */
@@ -52,17 +61,41 @@ export class HeartbeatLoop implements Service {
     this.#poller.wake();
   }
 
+  /**
+   * The last word of an agent that ends in order: what the gateway granted and this instance never got goes back at once. One try.
+   * @throws CallFailed, or the reason of the signal
+   */
+  async farewell(limitMs: number): Promise<void> {
+    const { client, caller, runs } = this.#options;
+    const signal = AbortSignal.timeout(limitMs);
+    const activeRuns = runs.active();
+    await sendHeartbeat(client, { caller, uptimeMs: this.#uptimeMs(), activeRuns, stopping: true, signal });
+  }
+
+  /** Does what the gateway wants of runs; answers whether there was anything new. */
+  obey(told: HeartbeatAnswer['runs']): boolean {
+    let isNews = false;
+    for (const { runId, action, probe } of told) {
+      if (probe) this.#options.onProbe?.(runId);
+      if (action === 'cancel' || action === 'lost') isNews = this.#options.runs.stop(runId, action) || isNews;
+    }
+    return isNews;
+  }
+
   async #runOnce(signal: AbortSignal): Promise<number> {
     const heartbeatMs = this.#options.heartbeatMs();
     if (!this.#options.isHealthy()) {
       this.#options.retry.log.debug('heartbeat.withheld');
+      this.#options.leases?.withheld();
       return heartbeatMs;
     }
     const waitMs = Math.min(Math.floor(heartbeatMs * WAIT_SHARE), MAX_WAIT_MS);
     const sentAt = performance.now();
     const activeRuns = this.#options.runs.active();
     const answer = await this.#beat(activeRuns, waitMs, signal);
-    const isNews = this.#obey(answer);
+    this.#options.leases?.renewed();
+    if (answer.release) this.#options.onRelease?.(answer.release);
+    const isNews = this.obey(answer.runs ?? []);
     const isEarly = performance.now() - sentAt < waitMs / 2;
     if (isNews || !isEarly) return 0;
     return Math.min(this.#hasChanged(activeRuns) ? CHANGED_PAUSE_MS : EARLY_PAUSE_MS, heartbeatMs);
@@ -74,22 +107,11 @@ export class HeartbeatLoop implements Service {
   }
 
   #beat(activeRuns: ActiveRun[], waitMs: number, signal: AbortSignal): Promise<HeartbeatAnswer> {
-    const { client, caller } = this.#options;
-    const rest = JSON.stringify({
-      uptimeMs: Math.round(performance.now() - this.#startedAt),
-      load: loadavg()[0]! / availableParallelism(),
-      activeRuns,
-      waitMs,
-    });
-    return client.post<HeartbeatAnswer>('/api/agent/heartbeat', `{${caller},${rest.slice(1)}`, { waitMs, signal });
+    const { client, caller, extras } = this.#options;
+    return sendHeartbeat(client, { caller, uptimeMs: this.#uptimeMs(), activeRuns, waitMs, ...extras?.(), signal });
   }
 
-  /** Answers whether there was anything new. */
-  #obey(answer: HeartbeatAnswer): boolean {
-    let isNews = false;
-    for (const { runId, action } of answer.runs ?? []) {
-      if (action === 'cancel' || action === 'lost') isNews = this.#options.runs.stop(runId, action) || isNews;
-    }
-    return isNews;
+  #uptimeMs(): number {
+    return Math.round(performance.now() - this.#startedAt);
   }
 }

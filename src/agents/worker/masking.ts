@@ -17,7 +17,7 @@ export interface MaskedStream {
 }
 
 /**
- * Recognises each value plain, URL-encoded, JSON-escaped and in base64 (at any of its three alignments, so also inside a longer
+ * Recognises each value plain, URL-encoded, JSON-escaped, in hexadecimal digits and in base64 (at any of its three alignments, so also inside a longer
  * encoded text, as in a basic authorization header).
  */
 export function maskingOf(values: Iterable<string>): Masking {
@@ -65,7 +65,10 @@ function openEnd(text: string, forms: readonly string[]): number {
 
 function formsOf(value: string): string[] {
   const url = encodeURIComponent(value);
-  return [value, url, url.replaceAll('%20', '+'), JSON.stringify(value).slice(1, -1), ...base64Forms(value)];
+  const lower = url.replace(/%[0-9A-F]{2}/g, (escaped) => escaped.toLowerCase());
+  const urls = [url, lower].flatMap((form) => [form, form.replaceAll('%20', '+')]);
+  const hex = Buffer.from(value).toString('hex');
+  return [value, ...urls, JSON.stringify(value).slice(1, -1), hex, hex.toUpperCase(), ...base64Forms(value)];
 }
 
 /** The characters of the encoded value that do not depend on what stands before and after it. */

@@ -3,6 +3,7 @@ import type { Assignment } from '../protocol.ts';
 
 /** What the agent's owner permits, whatever the gateway asks (contract, section 9). */
 export interface Policy {
+  /** Template ids or globs, each with or without a pinned digest: `deploy@sha256:…`. */
   allow: readonly string[];
   runtimes: readonly string[];
   /** Absent: any executable. */
@@ -13,13 +14,27 @@ export interface Policy {
 /** Answers why this agent refuses the assignment, or undefined where it may run. */
 export function refusalOf(policy: Policy, assignment: Assignment): string | undefined {
   const { template, runtime } = assignment;
-  if (!policy.allow.some((pattern) => matchesGlob(pattern, template))) {
+  if (!policy.allow.some((entry) => matchesGlob(parseAllow(entry).pattern, template))) {
     return `this agent does not accept the template '${template}' (AGENT_ALLOW)`;
   }
   if (!policy.runtimes.includes(runtime)) return `this agent does not offer the runtime '${runtime}' (AGENT_RUNTIMES)`;
   const missing = (assignment.secrets ?? []).filter((name) => !policy.secrets.has(name));
   if (missing.length > 0) return `this agent has no secret ${missing.join(', ')} (AGENT_SECRETS_FILE)`;
   return runtime === 'shell' && policy.commands ? commandRefusal(policy.commands, assignment.spec) : undefined;
+}
+
+/**
+ * The digests one of which the template must have; undefined where any content is permitted, which an entry without a pin says. A
+ * template that no entry names has none.
+ */
+export function pinsOf(allow: readonly string[], template: string): string[] | undefined {
+  const entries = allow.map(parseAllow).filter(({ pattern }) => matchesGlob(pattern, template));
+  return entries.some(({ digest }) => digest === undefined) ? undefined : entries.map(({ digest }) => digest!);
+}
+
+function parseAllow(entry: string): { pattern: string; digest?: string } {
+  const at = entry.indexOf('@');
+  return at < 0 ? { pattern: entry } : { pattern: entry.slice(0, at), digest: entry.slice(at + 1) };
 }
 
 /** `*` is any number of characters, `?` is one. */

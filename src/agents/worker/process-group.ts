@@ -1,27 +1,19 @@
 import { execFile, execFileSync } from 'node:child_process';
-import { existsSync, readFileSync } from 'node:fs';
-import { readdir, readFile } from 'node:fs/promises';
+import { readFileSync } from 'node:fs';
+import { readdir } from 'node:fs/promises';
 import { setTimeout as delay } from 'node:timers/promises';
-import { promisify } from 'node:util';
+import { HAS_PROC, hasVariable, isLive, parseStat, type RunMark, readStat, strayProcesses } from './process-table.ts';
+
+export { currentBootId } from '../../boot.ts';
 
 /**
  * Process groups: what a run's program and everything it started belong to. The group's id is the process id of its leader.
  * Linux reads /proc; macOS asks `ps`; on Windows (untested) a tree is ended through `taskkill`.
  */
-const run = promisify(execFile);
-const HAS_PROC = process.platform === 'linux' && existsSync('/proc/self/stat');
 const FIRST_POLL_MS = 10;
 const LAST_POLL_MS = 200;
 /** How long the kernel may take to end a group after SIGKILL before we stop waiting for it. */
 const KILL_WAIT_MS = 2_000;
-
-/** Names this boot of the machine; process ids mean nothing on another one. At most 64 characters. */
-export async function currentBootId(): Promise<string> {
-  if (HAS_PROC) return (await readFile('/proc/sys/kernel/random/boot_id', 'utf8')).trim();
-  const answer = await run('sysctl', ['-n', 'kern.boottime']).catch(() => undefined);
-  const seconds = answer && /sec = (\d+)/.exec(answer.stdout)?.[1];
-  return seconds ? `boot-${seconds}` : 'unknown';
-}
 
 /**
  * When a process began, in whatever unit the system uses (only good for comparing); undefined where there is no such process.
@@ -52,10 +44,7 @@ export async function groupIsOurs(pgid: number, startedAt: string | undefined, r
   const leader = processStartedAt(pgid);
   if (leader !== undefined) return leader === startedAt;
   if (!HAS_PROC) return false;
-  for (const pid of await groupMembers(pgid)) {
-    const environment = await readFile(`/proc/${pid}/environ`, 'utf8').catch(() => '');
-    if (environment.split('\0').includes(`ERRAND_RUN_ID=${runId}`)) return true;
-  }
+  for (const pid of await groupMembers(pgid)) if (await hasVariable(pid, `ERRAND_RUN_ID=${runId}`)) return true;
   return false;
 }
 
@@ -80,10 +69,37 @@ export async function endGroup(pgid: number, graceMs: number, hurry?: AbortSigna
   await killGroup(pgid);
 }
 
+/**
+ * Kills what a run has started and what has left its group since (`setsid`, a daemon), as far as it can be found; everything in the
+ * group is expected to be gone. Answers how many there were, and how many could not be ended.
+ */
+export async function killStrays(run: RunMark): Promise<{ found: number; left: number }> {
+  const found = new Set<number>();
+  const deadline = performance.now() + KILL_WAIT_MS;
+  // More than once: what is being killed may be starting others.
+  for (;;) {
+    const strays = await strayProcesses(run);
+    if (strays.length === 0 || performance.now() >= deadline) return { found: found.size, left: strays.length };
+    for (const pid of strays) {
+      found.add(pid);
+      killProcess(pid);
+    }
+    await delay(FIRST_POLL_MS);
+  }
+}
+
 /** SIGKILL; answers when the group is gone or the kernel takes too long. */
 export async function killGroup(pgid: number): Promise<void> {
   signalGroup(pgid, 'SIGKILL');
   await groupGone(pgid, KILL_WAIT_MS);
+}
+
+function killProcess(pid: number): void {
+  try {
+    process.kill(pid, 'SIGKILL');
+  } catch {
+    // Gone already, or not ours to end: the next look tells.
+  }
 }
 
 async function groupGone(pgid: number, limitMs: number, hurry?: AbortSignal): Promise<boolean> {
@@ -111,24 +127,7 @@ async function groupMembers(pgid: number): Promise<number[]> {
   for (const name of await readdir('/proc')) {
     if (!/^\d+$/.test(name)) continue;
     const stat = await readStat(Number(name));
-    if (stat && stat.pgid === pgid && stat.state !== 'Z' && stat.state !== 'X') members.push(Number(name));
+    if (stat && stat.pgid === pgid && isLive(stat)) members.push(Number(name));
   }
   return members;
-}
-
-interface ProcessStat {
-  state: string;
-  pgid: number;
-  startedAt: string;
-}
-
-async function readStat(pid: number): Promise<ProcessStat | undefined> {
-  const text = await readFile(`/proc/${pid}/stat`, 'utf8').catch(() => undefined);
-  return text === undefined ? undefined : parseStat(text);
-}
-
-/** proc_pid_stat(5): the name in parentheses may hold anything, so fields are counted after its last parenthesis. */
-function parseStat(text: string): ProcessStat {
-  const fields = text.slice(text.lastIndexOf(')') + 2).split(' ');
-  return { state: fields[0] ?? '', pgid: Number(fields[2]), startedAt: fields[19] ?? '' };
 }

@@ -60,6 +60,11 @@ export class ReportSender {
     }
   }
 
+  /** Whether everything has been answered. */
+  get isIdle(): boolean {
+    return this.#requests + this.#unstored.length + this.#backlog.size + this.#again.size === 0;
+  }
+
   /** The agent is registered: sending may begin. */
   open(): void {
     this.#isOpen = true;

@@ -17,6 +17,9 @@ export interface RetryOptions {
 /** No `Retry-After` keeps an agent away for longer. */
 const LONGEST_PAUSE_MS = 60_000;
 
+const NO_CREDENTIAL =
+  'this agent takes no work: have a join token made by `errand agents token <id>`, run `errand agent join` here, start again';
+
 /** Acts on a failed call, whichever loop made it, and answers how long to wait before the next, milliseconds. */
 export function pauseAfter(options: RetryOptions, call: string, error: unknown, failures: number): number {
   const pauseMs = backoffMs(options.backoff, failures);
@@ -44,6 +47,7 @@ export function pauseAfter(options: RetryOptions, call: string, error: unknown, 
         error: error.message,
         code: error.code,
         retryInMs: options.slowRetryMs,
+        ...(error.code === 'unauthorized' && { advice: NO_CREDENTIAL }),
       });
       return options.slowRetryMs;
   }

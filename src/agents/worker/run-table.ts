@@ -1,5 +1,6 @@
 import type { Log } from '../../log.ts';
 import type { Assignment } from '../protocol.ts';
+import type { LeaseGuard } from './lease-guard.ts';
 import { type Policy, refusalOf } from './policy.ts';
 import { Run, type RunContext } from './run.ts';
 import type { RunJournal } from './run-journal.ts';
@@ -12,8 +13,12 @@ export interface RunTableOptions {
   journal: RunJournal;
   context: RunContext;
   log: Log;
+  /** Is told of every run before it starts, and when it is settled. Absent: nobody is. */
+  leases?: Pick<LeaseGuard, 'taken' | 'settled'>;
   /** A slot became free, and no report tells it. */
   onSlotFree(): void;
+  /** Whether tasks may be asked for at all: not before an upgrade, and not while too many results wait for the gateway. */
+  mayTake(): boolean;
 }
 
 /**
@@ -38,14 +43,15 @@ export class RunTable {
   /** Slots that are neither taken nor asked for; from now on they count as asked for, until `release`. */
   reserve(): number {
     const free = this.#options.concurrency - this.#running - this.#waiting.length - this.#reserved;
-    const granted = this.#isStopping ? 0 : Math.max(0, free);
+    const granted = this.#isStopping || !this.#options.mayTake() ? 0 : Math.max(0, free);
     this.#reserved += granted;
     return granted;
   }
 
   /** Whether there is a slot that nobody has asked for. */
   get hasFree(): boolean {
-    return this.#options.concurrency > this.#running + this.#waiting.length + this.#reserved && !this.#isStopping;
+    const taken = this.#running + this.#waiting.length + this.#reserved;
+    return this.#options.concurrency > taken && !this.#isStopping && this.#options.mayTake();
   }
 
   release(slots: number): void {
@@ -61,6 +67,7 @@ export class RunTable {
       this.#runs.set(run.runId, run);
       this.#waiting.push(run);
     }
+    this.#options.leases?.taken(fresh);
     if (this.#isStopping) this.#giveBackWaiting();
     else this.#startWaiting();
   }
@@ -73,6 +80,11 @@ export class RunTable {
   /** Runs whose lease is to be renewed: also ended ones, until their result has arrived. */
   active(): { runId: string; leaseToken: string }[] {
     return [...this.#runs.values()].slice(0, 1024).map(({ runId, leaseToken }) => ({ runId, leaseToken }));
+  }
+
+  /** Those that have begun and not ended. */
+  started(): Run[] {
+    return [...this.#runs.values()].filter((run) => !run.ended && !this.#waiting.includes(run));
   }
 
   get busy(): number {
@@ -90,7 +102,9 @@ export class RunTable {
 
   /** The gateway has given its last answer about this run. */
   settled(runId: string): void {
-    if (this.#runs.get(runId)?.ended) this.#runs.delete(runId);
+    if (!this.#runs.get(runId)?.ended) return;
+    this.#runs.delete(runId);
+    this.#options.leases?.settled(runId);
   }
 
   /** Takes nothing new and ends everything for this reason; resolves when nothing runs any more. */

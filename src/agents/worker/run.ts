@@ -1,6 +1,6 @@
 import type { Clock } from '../../clock.ts';
 import { messageOf } from '../../errors.ts';
-import { type Assignment, CHECKPOINT_LIMITS, type Report, WIRE_LIMITS } from '../protocol.ts';
+import { type Assignment, CHECKPOINT_LIMITS, type Report, type RunSnapshot, WIRE_LIMITS } from '../protocol.ts';
 import { type Masking, maskingOf } from './masking.ts';
 import { type Outgoing, outgoing, type ReportBody } from './outgoing.ts';
 import { clip } from './runtime/capture.ts';
@@ -34,6 +34,8 @@ export class Run {
   #timer: NodeJS.Timeout | undefined;
   #ended = false;
   #lost = false;
+  /** Of the program, once there is one. */
+  #pgid: number | undefined;
 
   constructor(assignment: Assignment, context: RunContext) {
     this.assignment = assignment;
@@ -56,6 +58,20 @@ export class Run {
   /** Whether the gateway has given the run to somebody else: nothing is reported any more. */
   get lost(): boolean {
     return this.#lost;
+  }
+
+  /** The process group of its program; undefined before there is one, and where its runtime has none. */
+  get pgid(): number | undefined {
+    return this.#pgid;
+  }
+
+  /** A sign of life that the gateway has asked for. */
+  tellSnapshot(snapshot: RunSnapshot): void {
+    this.#report({
+      type: 'snapshot',
+      processes: [...snapshot.processes],
+      ...(snapshot.omitted ? { omitted: snapshot.omitted } : {}),
+    });
   }
 
   /** Runs to the end and reports it. Never throws. */
@@ -98,7 +114,10 @@ export class Run {
         return run.#signal();
       },
       emit: (body) => this.#report(body),
-      spawned: (pgid) => this.#context.spawned(this, pgid),
+      spawned: (pgid) => {
+        this.#pgid = pgid;
+        this.#context.spawned(this, pgid);
+      },
     };
   }
 

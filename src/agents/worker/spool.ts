@@ -1,9 +1,10 @@
 import { writeSync } from 'node:fs';
-import { type FileHandle, mkdir, open, writeFile } from 'node:fs/promises';
+import { type FileHandle, mkdir, open } from 'node:fs/promises';
 import { join } from 'node:path';
 import { messageOf } from '../../errors.ts';
 import type { Log } from '../../log.ts';
 import type { Report } from '../protocol.ts';
+import { type DeadReports, deadFolder, deadReports } from './dead-reports.ts';
 import { type Outgoing, outgoing } from './outgoing.ts';
 import { readRecords, recordLine, replaceFile } from './records.ts';
 
@@ -19,10 +20,19 @@ const IDLE_MS = 100;
 /** What the gateway has not answered after so long is forced onto the disk, so that it also survives the loss of power. */
 const SYNC_MS = 100;
 
+/** What the disk has refused is tried again after so long, whether or not anything new comes. */
+const MEND_MS = 5_000;
+
+/** Whoever holds so much that the gateway has not answered takes no more work: the disk and the memory are bounded. */
+const MAX_LIVE = 10_000;
+const MAX_LIVE_BYTES = 64 * 1024 * 1024;
+
 export interface SpoolOptions {
   dir: string;
   log: Log;
   compactBytes?: number;
+  maxBytes?: number;
+  mendMs?: number;
 }
 
 interface Live {
@@ -42,10 +52,14 @@ type SpoolRecord = { reports: Report[] } | { settled: string[] } | { rejected: s
  */
 export class Spool {
   readonly #path: string;
-  readonly #deadDir: string;
+  readonly #dir: string;
   readonly #log: Log;
   readonly #compactBytes: number;
+  readonly #maxBytes: number;
+  readonly #mendMs: number;
   readonly #live = new Map<string, Live>();
+  #liveBytes = 0;
+  #dead: DeadReports | undefined;
   #file: FileHandle | undefined;
   #fileBytes = 0;
   /** Not yet written: what comes while the file is being put in order, and settlements, which are in no hurry. */
@@ -56,17 +70,21 @@ export class Spool {
   #tidying: Promise<void> | undefined;
   #idle: NodeJS.Timeout | undefined;
   #syncing: NodeJS.Timeout | undefined;
+  #mending: NodeJS.Timeout | undefined;
 
   constructor(options: SpoolOptions) {
     this.#path = join(options.dir, 'reports.log');
-    this.#deadDir = join(options.dir, 'dead');
+    this.#dir = options.dir;
     this.#log = options.log;
     this.#compactBytes = options.compactBytes ?? COMPACT_BYTES;
+    this.#maxBytes = options.maxBytes ?? MAX_LIVE_BYTES;
+    this.#mendMs = options.mendMs ?? MEND_MS;
   }
 
   /** Answers what an earlier instance left unsent, oldest first. Torn or damaged records are skipped and logged, never fatal. */
   async open(): Promise<Outgoing[]> {
-    await mkdir(this.#deadDir, { recursive: true, mode: 0o700 });
+    await mkdir(deadFolder(this.#dir), { recursive: true, mode: 0o700 });
+    this.#dead = await deadReports(this.#dir);
     const { records, skipped } = await readRecords(this.#path);
     if (skipped > 0) this.#log.warn('spool.records_skipped', { path: this.#path, skipped });
     for (const record of records) this.#replay(record as SpoolRecord);
@@ -79,6 +97,16 @@ export class Spool {
     return this.#live.size;
   }
 
+  /** Whether results of further tasks may be added. They are taken in any case; this is for whoever asks for tasks. */
+  get hasRoom(): boolean {
+    return this.#live.size < MAX_LIVE && this.#liveBytes < this.#maxBytes;
+  }
+
+  /** What has been put aside; undefined where nothing has. */
+  get dead(): DeadReports | undefined {
+    return this.#dead;
+  }
+
   /**
    * Puts the reports into the file. What the disk refuses is logged, kept in memory and written as soon as that works again: the
    * caller goes on and sends them.
@@ -87,7 +115,7 @@ export class Spool {
     const fresh = items.filter((item) => !this.#live.has(item.key));
     if (fresh.length === 0) return;
     const addedAt = performance.now();
-    for (const item of fresh) this.#live.set(item.key, { item, rejections: 0, addedAt });
+    for (const item of fresh) this.#enter({ item, rejections: 0, addedAt });
     this.#lines.push(recordLine(`{"reports":[${fresh.map((item) => item.json).join(',')}]}`));
     this.#write();
     this.#isSynced = false;
@@ -96,7 +124,7 @@ export class Spool {
 
   /** The gateway has answered for good: these are forgotten. Keys that are not here are ignored. */
   settle(keys: readonly string[]): void {
-    const settled = keys.filter((key) => this.#live.delete(key));
+    const settled = keys.filter((key) => this.#leave(key));
     if (settled.length > 0) this.#lines.push(recordLine(JSON.stringify({ settled })));
     // No hurry: were it lost, the report would be sent once more and be a duplicate. Under load it goes with the next reports,
     // which saves a slow truncation per batch.
@@ -113,7 +141,7 @@ export class Spool {
       this.#write();
       return live.rejections;
     }
-    await this.#bury(live.item, reason);
+    await this.#bury(live, reason);
     return 'dead';
   }
 
@@ -122,7 +150,7 @@ export class Spool {
     this.#write();
     while (this.#tidying) await this.#tidying;
     await this.#sync();
-    for (const timer of [this.#idle, this.#syncing]) clearTimeout(timer);
+    for (const timer of [this.#idle, this.#syncing, this.#mending]) clearTimeout(timer);
     await this.#file?.close();
     this.#file = undefined;
   }
@@ -131,20 +159,35 @@ export class Spool {
     if ('reports' in record) {
       for (const report of record.reports) {
         const item = outgoing(report);
-        this.#live.set(item.key, { item, rejections: 0, addedAt: 0 });
+        this.#enter({ item, rejections: 0, addedAt: 0 });
       }
-    } else if ('settled' in record) for (const key of record.settled) this.#live.delete(key);
+    } else if ('settled' in record) for (const key of record.settled) this.#leave(key);
     else if ('rejected' in record) {
       const live = this.#live.get(record.rejected);
       if (live) live.rejections = record.times;
     }
   }
 
-  async #bury(item: Outgoing, reason: string): Promise<void> {
-    const path = join(this.#deadDir, `${item.runId.replace(/[^A-Za-z0-9]/g, '_')}-${item.seq}.json`);
+  #enter(live: Live): void {
+    this.#leave(live.item.key);
+    this.#live.set(live.item.key, live);
+    this.#liveBytes += live.item.bytes;
+  }
+
+  #leave(key: string): boolean {
+    this.#liveBytes -= this.#live.get(key)?.item.bytes ?? 0;
+    return this.#live.delete(key);
+  }
+
+  /** On disk in its new place before it leaves the old one. */
+  async #bury({ item, rejections }: Live, reason: string): Promise<void> {
+    const name = `${item.runId.replace(/[^A-Za-z0-9]/g, '_')}-${item.seq}.json`;
+    const path = join(deadFolder(this.#dir), name);
     this.#log.error('spool.report_dead', { runId: item.runId, seq: item.seq, type: item.type, reason, path });
+    const rejected = { reason: reason.slice(0, 500), times: rejections, at: Date.now() };
     try {
-      await writeFile(path, `${item.json}\n`, { mode: 0o600 });
+      await replaceFile(path, `${item.json.slice(0, -1)},"rejected":${JSON.stringify(rejected)}}\n`);
+      this.#dead = await deadReports(this.#dir);
       this.settle([item.key]);
     } catch (error) {
       this.#failed(path, error);
@@ -155,7 +198,7 @@ export class Spool {
   #write(): void {
     clearTimeout(this.#idle);
     this.#idle = undefined;
-    if (!this.#file || this.#tidying || this.#lines.length === 0) return;
+    if (!this.#file || this.#tidying || (this.#lines.length === 0 && !this.#damaged)) return;
     if (this.#live.size === 0 || this.#damaged || this.#isWasteful()) {
       this.#tidying = this.#tidy();
       return;
@@ -209,15 +252,17 @@ export class Spool {
     }
   }
 
+  /** Also without anything new the disk is asked again. */
   #failed(path: string, error: unknown): void {
     this.#log.error('spool.write_failed', { path, error: messageOf(error) });
+    this.#mending ??= setTimeout(() => {
+      this.#mending = undefined;
+      if (this.#damaged) this.#write();
+    }, this.#mendMs);
   }
 
   #isWasteful(): boolean {
-    if (this.#fileBytes < this.#compactBytes) return false;
-    let liveBytes = 0;
-    for (const live of this.#live.values()) liveBytes += live.item.bytes;
-    return this.#fileBytes > 2 * liveBytes;
+    return this.#fileBytes >= this.#compactBytes && this.#fileBytes > 2 * this.#liveBytes;
   }
 
   async #rewrite(): Promise<void> {

@@ -1,10 +1,11 @@
 import { once } from 'node:events';
 import type { ServerResponse } from 'node:http';
+import type { Clock } from '../../clock.ts';
 import { AppError } from '../../errors.ts';
 import type { Log } from '../../log.ts';
 import { Poller } from '../../service.ts';
 import type { Store } from '../../store/store.ts';
-import { type ChatMessage, chatMessages } from './chat-history.ts';
+import { type ChatMessage, chatChanges, chatMessages } from './chat-history.ts';
 import type { Conversation } from './chat-identity.ts';
 
 /** Default pause between signs of life, milliseconds: shorter than the idle limits of the usual proxies. */
@@ -15,6 +16,8 @@ const PAGE = 100;
 /** Open streams of one conversation: tabs and devices of one person. */
 const MAX_PER_CONVERSATION = 20;
 const MAX_STREAMS = 2_000;
+/** Changes of messages that a browser may have missed while it was away, milliseconds. */
+const MISSED_MS = 600_000;
 
 export interface StreamOptions {
   readonly conversation: Conversation;
@@ -27,6 +30,7 @@ export interface StreamOptions {
 interface House {
   readonly store: Store;
   readonly log: Log;
+  readonly clock: Clock;
   /** Milliseconds between signs of life. */
   readonly heartbeatMs: number;
 }
@@ -84,12 +88,15 @@ class ChatStream {
   readonly #options: StreamOptions;
   readonly #poller: Poller;
   #last: string;
+  /** Changes up to here were told; of its own millisecond those that are named. */
+  #changed: { at: number; told: Set<string> };
 
   constructor(response: ServerResponse, house: House, options: StreamOptions) {
     this.#response = response;
     this.#house = house;
     this.#options = options;
     this.#last = options.after;
+    this.#changed = { at: house.clock.now() - MISSED_MS, told: new Set() };
     this.#poller = new Poller({
       runOnce: (signal) => this.#round(signal),
       onError: (error) => {
@@ -129,9 +136,22 @@ class ChatStream {
       return heartbeatMs;
     }
     const messages = await chatMessages(store, this.#options.conversation, { after: this.#last, limit: PAGE });
-    await this.#write(messages.length === 0 ? ': alive\n\n' : messages.map(eventText).join(''), signal);
+    const changes = await this.#changes();
+    const text = [...messages.map((message) => eventText(message)), ...changes].join('');
+    await this.#write(text === '' ? ': alive\n\n' : text, signal);
     this.#last = messages.at(-1)?.id ?? this.#last;
     return messages.length === PAGE ? 0 : heartbeatMs;
+  }
+
+  /** A message that has another text now is sent again as it is, under no id: it is no place to go on from. */
+  async #changes(): Promise<string[]> {
+    const { at, told } = this.#changed;
+    const all = await chatChanges(this.#house.store, this.#options.conversation, at, PAGE);
+    const fresh = all.filter(({ message, editedAt }) => editedAt > at || !told.has(message.id));
+    const newest = fresh.at(-1)?.editedAt ?? at;
+    const ofNewest = fresh.filter(({ editedAt }) => editedAt === newest).map(({ message }) => message.id);
+    this.#changed = { at: newest, told: new Set([...(newest === at ? told : []), ...ofNewest]) };
+    return fresh.map(({ message }) => `event: edit\ndata: ${JSON.stringify(message)}\n\n`);
   }
 
   /** Waits for a slow reader, so that memory holds one page per stream at most. */

@@ -1,9 +1,10 @@
 import { z } from 'zod';
+import { artifactsOfTasks } from '../../artifacts/queries.ts';
 import { AppError } from '../../errors.ts';
 import type { IdCodec } from '../../ids.ts';
 import type { Store } from '../../store/store.ts';
 import type { Conversation } from './chat-identity.ts';
-import { type ChatRow, chatAfter, chatBefore } from './chat-queries.ts';
+import { type ChatRow, chatAfter, chatBefore, chatEdits } from './chat-queries.ts';
 
 /** A line of a conversation as clients see it. */
 export const chatMessageSchema = z.object({
@@ -14,6 +15,10 @@ export const chatMessageSchema = z.object({
   /** Epoch milliseconds. */
   at: z.number(),
   taskId: z.string().optional(),
+  files: z
+    .array(z.object({ name: z.string(), bytes: z.number(), url: z.string() }))
+    .optional()
+    .describe('what the task brought home'),
 });
 export type ChatMessage = z.infer<typeof chatMessageSchema>;
 
@@ -35,12 +40,35 @@ export async function chatMessages(
     page.after === undefined
       ? (await store.all(chatBefore, { ...place, bound: bound(store.ids, page.before, 'before') })).reverse()
       : await store.all(chatAfter, { ...place, bound: bound(store.ids, page.after, 'after') });
-  return rows.map((row) => messageOf(row, store.ids));
+  return withFiles(store, rows);
+}
+
+/** Messages that were changed since (not before) a moment, in that order, each with the moment. */
+export async function chatChanges(
+  store: Store,
+  { sessionKey }: Conversation,
+  since: number,
+  limit: number,
+): Promise<{ message: ChatMessage; editedAt: number }[]> {
+  const rows = await store.all(chatEdits, { key: sessionKey, since, limit });
+  return rows.map((row) => ({ message: messageOf(row, store.ids), editedAt: row.edited_at }));
 }
 
 /** The cursor of the last message so far. */
 export async function lastCursor(store: Store, conversation: Conversation): Promise<string> {
   return (await chatMessages(store, conversation, { limit: 1 })).at(-1)?.id ?? BEGINNING;
+}
+
+/** The files of a task go with the last word about it: one more statement, and only where there is such a message. */
+async function withFiles(store: Store, rows: readonly ChatRow[]): Promise<ChatMessage[]> {
+  const taskIds = rows.flatMap((row) => (row.is_final === 1 && row.task_id !== null ? [[row.task_id]] : []));
+  const found = taskIds.length === 0 ? [] : await store.all(artifactsOfTasks, { rows: taskIds });
+  return rows.map((row) => {
+    const own =
+      row.is_final === 1 ? found.filter((file) => file.task_id === row.task_id).sort((a, b) => a.id - b.id) : [];
+    const files = own.map(({ id, name, bytes }) => ({ name, bytes, url: `/api/artifacts/${store.ids.encode(id)}` }));
+    return { ...messageOf(row, store.ids), ...(files.length > 0 && { files }) };
+  });
 }
 
 function bound(ids: IdCodec, cursor: string | undefined, field: string): number {

@@ -110,7 +110,7 @@ export interface ChatOptions {
  */
 export async function chatRoutes(app: FastifyInstance, rooms: ChatRooms, options: ChatOptions = {}): Promise<void> {
   const { pageDir, heartbeatMs = HEARTBEAT_MS } = options;
-  const streams = new ChatStreams({ store: rooms.store, log: rooms.log, heartbeatMs });
+  const streams = new ChatStreams({ store: rooms.store, log: rooms.log, clock: rooms.clock, heartbeatMs });
   const stopListening = rooms.onChatChange((sessionKey) => streams.wake(sessionKey));
   app.addHook('preClose', async () => {
     stopListening();

@@ -234,7 +234,7 @@ function outcomeOf(
 }
 
 function letterOf(row: LetterRow, ids: IdCodec): Letter {
-  const end = { error: row.error, reason: row.reason, attempt: row.attempt };
+  const end = { error: row.error, errorZh: row.errorZh, reason: row.reason, attempt: row.attempt };
   const endedAs = row.status as DeadState;
   return {
     taskId: ids.encode(row.task_id),

@@ -3,6 +3,7 @@ import { z } from 'zod';
 import { AppError } from '../../errors.ts';
 import { FLOW_STATES } from '../../flows/follow.ts';
 import { flowById, flowsOf, flowTasks } from '../../flows/queries.ts';
+import { retryFlowsVerb } from '../../flows/retry.ts';
 import { cancelFlowsVerb } from '../../flows/stop.ts';
 import type { IdCodec } from '../../ids.ts';
 import type { FlowTable } from '../../store/tables.ts';
@@ -50,7 +51,7 @@ const listQuery = z.strictObject({
   ...pageQuery,
 });
 
-/** Reading and cancelling flows. */
+/** Reading, cancelling and retrying flows. */
 export const flowRoutes =
   ({ store, emit }: Rooms): FastifyPluginAsyncZod =>
   async (app) => {
@@ -103,7 +104,37 @@ export const flowRoutes =
         return reply.code(202).send(flowOf((await store.all(flowById, { id }))[0]!, store.ids));
       },
     });
+    retryRoute(app, store, emit);
   };
+
+function retryRoute(app: Parameters<FastifyPluginAsyncZod>[0], store: Rooms['store'], emit: Rooms['emit']): void {
+  const retry = retryFlowsVerb(emit);
+  app.post('/api/flows/:id/retry', {
+    schema: {
+      tags: ['flows'],
+      summary: 'Run again what failed of a failed flow, or what was called off of a cancelled one',
+      params: idParams,
+      response: {
+        202: flowSchema.extend({ retried: z.array(publicId).describe('the tasks that run again') }),
+        ...refusalsOfChange,
+      },
+    },
+    handler: async ({ params }, reply) => {
+      const id = idOf(store.ids, params.id, 'flow');
+      const [answer] = await store.write(retry, [{ id, by: ACTOR }]);
+      if (answer!.result === 'unknown') throw notFound('flow', params.id);
+      if (answer!.result === 'refused')
+        throw new AppError('conflict', `flow ${params.id} is ${answer!.status}: there is nothing to retry`);
+      if (answer!.result === 'held')
+        throw new AppError(
+          'conflict',
+          `flow ${params.id} is ${answer!.status}, and none of its tasks can run again by itself: retry the cancelled task that they need first`,
+        );
+      const flow = flowOf((await store.all(flowById, { id }))[0]!, store.ids);
+      return reply.code(202).send({ ...flow, retried: answer!.tasks.map((task) => store.ids.encode(task)) });
+    },
+  });
+}
 
 async function findFlow(store: Rooms['store'], text: string): Promise<FlowTable | undefined> {
   const id = store.ids.decode(text);

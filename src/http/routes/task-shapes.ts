@@ -19,6 +19,16 @@ const runSchema = z.object({
   signal: z.string().optional(),
 });
 
+/** A file that a run brought home; its bytes are at /api/artifacts/:id. */
+export const artifactSchema = z.object({
+  artifactId: publicId,
+  runId: publicId,
+  name: z.string(),
+  bytes: z.number().int(),
+  sha256: z.string(),
+  createdAt: epochMs,
+});
+
 /** `TaskRecord` of src/tasks/task.ts. */
 export const taskSchema = z.object({
   taskId: publicId,
@@ -66,6 +76,10 @@ export const taskSchema = z.object({
     .optional()
     .describe('of a task of a graph that is read alone'),
   neededBy: z.array(z.object({ taskId: publicId, status: z.enum(TASK_STATES) })).optional(),
+  artifacts: z
+    .array(artifactSchema)
+    .optional()
+    .describe('of a task that is read alone: the files that its runs brought home'),
   runs: z.array(runSchema),
 });
 
@@ -75,11 +89,4 @@ export const eventSchema = z.object({
   runId: publicId.optional(),
   seq: z.number().int().optional(),
   data: z.unknown(),
-});
-
-export const logSchema = z.object({
-  runId: publicId,
-  stream: z.enum(['stdout', 'stderr']),
-  text: z.string(),
-  at: epochMs,
 });

@@ -2,7 +2,7 @@ import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
 import { z } from 'zod';
 import { AppError } from '../../errors.ts';
 import { cancelTasksVerb } from '../../tasks/cancel.ts';
-import { getTask, listTasks, taskEvents, taskLogs } from '../../tasks/read.ts';
+import { getTask, listTasks, taskEvents } from '../../tasks/read.ts';
 import { retryTasksVerb } from '../../tasks/retry.ts';
 import { TASK_STATES } from '../../tasks/states.ts';
 import type { TaskRecord } from '../../tasks/task.ts';
@@ -20,7 +20,7 @@ import {
   refusalsOfChange,
   refusalsWithId,
 } from './shapes.ts';
-import { eventSchema, logSchema, taskSchema } from './task-shapes.ts';
+import { eventSchema, taskSchema } from './task-shapes.ts';
 
 /** Reading, cancelling and retrying tasks. Submitting them is on the hot path (hot-routes.ts). */
 export const taskRoutes =
@@ -37,10 +37,6 @@ const listQuery = z.strictObject({
   agent: z.string().max(64).optional().describe('tasks that this agent holds'),
   flow: z.string().max(32).optional(),
   ...pageQuery,
-});
-
-const logQuery = z.strictObject({
-  skip: z.coerce.number().int().min(0).default(0).describe('leaves out that many chunks'),
 });
 
 const readingRoutes =
@@ -70,7 +66,12 @@ const readingRoutes =
         params: idParams,
         response: { 200: taskSchema, ...refusalsWithId },
       },
-      handler: async ({ params }) => taskOf(rooms, params.id),
+      handler: async ({ params }) => {
+        const task = await taskOf(rooms, params.id);
+        const id = idOf(store.ids, params.id, 'task');
+        const artifacts = (await rooms.artifacts.ofTasks([id])).get(id);
+        return { ...task, ...(artifacts && { artifacts }) };
+      },
     });
     app.get('/api/tasks/:id/events', {
       schema: {
@@ -82,21 +83,6 @@ const readingRoutes =
       handler: async ({ params }) => {
         await taskOf(rooms, params.id);
         return { events: await taskEvents(store, store.ids, idOf(store.ids, params.id, 'task')) };
-      },
-    });
-    app.get('/api/tasks/:id/logs', {
-      schema: {
-        tags,
-        summary: 'What the runs of a task printed',
-        params: idParams,
-        querystring: logQuery,
-        response: { 200: z.object({ status: z.enum(TASK_STATES), logs: z.array(logSchema) }), ...refusalsWithId },
-      },
-      handler: async ({ params, query }) => {
-        // The state first: logs that are read after a final state are complete.
-        const { status } = await taskOf(rooms, params.id);
-        const logs = await taskLogs(store, store.ids, idOf(store.ids, params.id, 'task'));
-        return { status, logs: logs.slice(query.skip) };
       },
     });
   };

@@ -33,6 +33,7 @@ const templateSchema = z.object({
   roles: z.array(z.enum(ROLES)),
   secrets: z.array(z.string()).describe('names; the values live on the agents'),
   digest: z.string(),
+  runDigest: z.string().describe('of what an agent does for it; what AGENT_ALLOW pins'),
 });
 
 const problemSchema = z.object({

@@ -9,6 +9,7 @@ import type {
   RunTable,
   TaskTable,
 } from '../../store/tables.ts';
+import { activityOf, type RunSnapshot } from '../../tasks/snapshot-words.ts';
 import { isFinal, type TaskState } from '../../tasks/states.ts';
 
 /** In the order in which things of one moment are told. */
@@ -133,12 +134,15 @@ const UNTOLD = new Set([
 function eventEntries(row: EventTable, ids: IdCodec): TraceEntry[] {
   const isNoise = UNTOLD.has(row.type) || /^late_(progress|log|checkpoint|output|started)$/.test(row.type);
   if (isNoise) return [];
-  const data = (row.data === null ? {} : JSON.parse(row.data)) as { by?: string };
+  const data = (row.data === null ? {} : JSON.parse(row.data)) as { by?: string } & Partial<RunSnapshot>;
   const taskId = ids.encode(row.task_id);
   const run = row.run_id === 0 ? '' : ` of run ${ids.encode(row.run_id)}`;
+  const life = data.processes
+    ? ` (${activityOf({ processes: data.processes })}, processes: ${data.processes.length + (data.omitted ?? 0)})`
+    : '';
   const text = row.type.startsWith('late_')
     ? `a late word${run} changed nothing: ${words(row.type.slice(5))}`
-    : `task ${taskId}: ${words(row.type)}${run}${data.by === undefined ? '' : ` by ${data.by}`}`;
+    : `task ${taskId}: ${words(row.type)}${run}${life}${data.by === undefined ? '' : ` by ${data.by}`}`;
   return [{ at: row.at, kind: 'task', id: taskId, taskId, text }];
 }
 

@@ -1,7 +1,8 @@
 import type { Action } from './action.ts';
 import { AGENTS } from './agents.ts';
 import { FAULTS } from './faults.ts';
+import { OPERATORS } from './operators.ts';
 import { PEOPLE } from './people.ts';
 
 /** Everything that may happen. */
-export const ACTIONS: readonly Action[] = [...PEOPLE, ...AGENTS, ...FAULTS];
+export const ACTIONS: readonly Action[] = [...PEOPLE, ...OPERATORS, ...AGENTS, ...FAULTS];

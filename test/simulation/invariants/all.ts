@@ -10,6 +10,6 @@ export const INVARIANTS: readonly Invariant[] = [
   ...TASK_LAWS,
   ...RUN_LAWS,
   ...MESSAGE_LAWS,
-  ...WAITING_LAWS,
   ...LIMIT_LAWS,
+  ...WAITING_LAWS,
 ];

@@ -1,4 +1,6 @@
+import { isDeepStrictEqual } from 'node:util';
 import type { RunTable } from '../../../src/store/tables.ts';
+import { placeOf } from '../../../src/tasks/streams.ts';
 import { firstBreach, type Invariant, type Look } from './invariant.ts';
 
 /** Of the templates of a simulation (`world.ts`): runs at once, and starts at one moment. */
@@ -54,6 +56,22 @@ export const LIMIT_LAWS: readonly Invariant[] = [
     },
   },
   {
+    name: 'nothing of what a person has paused starts, nor anything while the gateway is draining',
+    breach: (look) => {
+      const { memory, time } = look.world;
+      const [before, now] = [memory.paused, look.world.paused()];
+      memory.paused = now;
+      if (now.length > 0 || before.length > 0) memory.pausedAt = time.monotonic;
+      if (look.changed.runs.length === 0) return undefined;
+      const since = now.filter((gate) => before.some((old) => isDeepStrictEqual(old, gate)));
+      return firstBreach(newRuns(look), (run) => {
+        const task = look.now.tasks.get(run.task_id)!;
+        const gate = since.find(({ kind, name }) => name === NAME_IN[kind]!(task));
+        return gate && `run ${run.id} of ${task.template} started although ${gate.kind} ${gate.name} is paused`;
+      });
+    },
+  },
+  {
     name: 'a task that died has one dead letter, until a person tries it again',
     breach: ({ changed, world }) =>
       firstBreach(changed.tasks, ({ id, status, generation }) => {
@@ -66,6 +84,14 @@ export const LIMIT_LAWS: readonly Invariant[] = [
       }),
   },
 ];
+
+/** What the task is called in each kind of gate; all of them stand in one lane. */
+const NAME_IN: Readonly<Record<string, (task: { template: string; queue: string }) => string>> = {
+  gateway: () => '*',
+  lane: () => 'main',
+  template: ({ template }) => template,
+  pool: ({ queue }) => placeOf(queue),
+};
 
 function newRuns({ before, changed }: Look): RunTable[] {
   return changed.runs.filter(({ id }) => !before.runs.has(id));

@@ -58,8 +58,6 @@ function finalsBreach(task: TaskTable, messages: readonly OutboxTable[]): string
 function deliveryBreach(row: OutboxTable, task: TaskTable): string | undefined {
   if (!isFinal(task.status as TaskState) || row.dedupe_key !== `task:${task.id}:${task.generation}:final`)
     return undefined;
-  // While it waits, the receipt of an earlier generation's message may still come in.
-  if (isWaiting(row) && task.generation > 1) return undefined;
   const expected = row.status === 'sent' ? 'delivered' : isWaiting(row) ? 'session_queued' : 'failed';
   return task.delivery_status === expected
     ? undefined

@@ -1,5 +1,5 @@
 import { isDeepStrictEqual } from 'node:util';
-import type { FlowTable, RunTable, TaskTable } from '../../../src/store/tables.ts';
+import type { FlowTable, TaskTable } from '../../../src/store/tables.ts';
 import { isFinal, type TaskState } from '../../../src/tasks/states.ts';
 import { firstBreach, type Invariant, type Look } from './invariant.ts';
 
@@ -73,20 +73,15 @@ export const TASK_LAWS: readonly Invariant[] = [
     name: 'attempts never exceed the limit, and each is spent once',
     breach: ({ now, changed }) => {
       if (changed.tasks.length === 0) return undefined;
-      const spent = attemptsOf(now.runs.values());
-      // Whoever answers a question, removes a block or says what becomes of a lost run asks for one more.
-      const asks = countByGeneration(now.runs.values(), ({ outcome, task_id }) => {
-        const asked = outcome === 'lost' && now.tasks.get(task_id)!.on_lost === 'ask';
-        return asked || outcome === 'blocked' || outcome === 'needs_input';
-      });
+      const counts = attemptsOf(now);
       return firstBreach(changed.tasks, (task) => {
-        const started = spent.get(`${task.id}/${task.generation}`) ?? 0;
-        const limit = task.max_attempts + (asks.get(`${task.id}/${task.generation}`) ?? 0);
-        if (task.attempt > limit) return `task ${task.id} has ${task.attempt} of ${limit} attempts`;
+        if (task.attempt > task.max_attempts)
+          return `task ${task.id} has ${task.attempt} of ${task.max_attempts} attempts`;
+        const { spent, ifGoingOn } = counts.get(`${task.id}/${task.generation}`) ?? { spent: 0, ifGoingOn: 0 };
         // A run that ends its task is no refund, though it was handed back or came against a rate limit.
         const more = task.status === 'cancelled' || task.status === 'failed' ? 1 : 0;
-        const fits = task.attempt === started || task.attempt === started + more;
-        return fits ? undefined : `task ${task.id} counts ${task.attempt} attempts, its runs ${started}`;
+        const fits = [spent, ifGoingOn].some((count) => task.attempt === count || task.attempt === count + more);
+        return fits ? undefined : `task ${task.id} counts ${task.attempt} attempts, its runs ${spent}`;
       });
     },
   },
@@ -131,20 +126,25 @@ function eachKnown(
   });
 }
 
-/** Started runs that count, by `task/generation`. */
-function attemptsOf(runs: Iterable<RunTable>): Map<string, number> {
-  return countByGeneration(runs, (run) => {
-    const refunded = run.outcome === 'released' || (run.outcome === 'failed' && run.error_class === 'rate_limited');
-    return run.started_at !== null && !refunded;
-  });
+interface Attempts {
+  /** Started runs that count. */
+  spent: number;
+  /** The same once a person has let it go on: then the last execution it may have is not spent yet. */
+  ifGoingOn: number;
 }
 
-function countByGeneration(runs: Iterable<RunTable>, counts: (run: RunTable) => boolean): Map<string, number> {
-  const found = new Map<string, number>();
-  for (const run of runs) {
-    if (!counts(run)) continue;
+/** By `task/generation`; runs in their order. */
+function attemptsOf({ runs, tasks }: Look['now']): Map<string, Attempts> {
+  const found = new Map<string, Attempts>();
+  for (const run of runs.values()) {
+    const { on_lost, max_attempts } = tasks.get(run.task_id)!;
     const key = `${run.task_id}/${run.generation}`;
-    found.set(key, (found.get(key) ?? 0) + 1);
+    const refunded = run.outcome === 'released' || (run.outcome === 'failed' && run.error_class === 'rate_limited');
+    const before = found.get(key)?.ifGoingOn ?? 0;
+    const spent = before + (run.started_at !== null && !refunded ? 1 : 0);
+    const asked =
+      run.outcome === 'blocked' || run.outcome === 'needs_input' || (run.outcome === 'lost' && on_lost === 'ask');
+    found.set(key, { spent, ifGoingOn: asked ? Math.min(spent, max_attempts - 1) : spent });
   }
   return found;
 }

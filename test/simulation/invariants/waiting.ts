@@ -12,6 +12,7 @@ export const WAITING_LAWS: readonly Invariant[] = [
     breach: ({ now, world }) => {
       const { memory, time, gateway } = world;
       if (!gateway || gateway.dead || time.monotonic - memory.interruptedAt < MOMENT_MS) return undefined;
+      if (time.monotonic - memory.pausedAt < MOMENT_MS) return undefined;
       const waiting = world.agents().filter(({ waitsSince }) => time.monotonic - (waitsSince ?? Infinity) >= MOMENT_MS);
       if (waiting.length === 0) return undefined;
       return firstBreach(memory.dueSince, ([id, since]) => {

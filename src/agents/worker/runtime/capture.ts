@@ -101,7 +101,8 @@ export class CleanText {
   }
 }
 
-function withoutNul(text: string): string {
+/** NUL is valid text that databases and terminals cannot take. */
+export function withoutNul(text: string): string {
   return text.includes('\0') ? text.replaceAll('\0', '') : text;
 }
 

@@ -21,6 +21,8 @@ export interface ProgramExit {
   exitCode: number | null;
   signal: NodeJS.Signals | null;
   stopped?: StopReason;
+  /** Whether the agent ended it, for whatever reason: else a SIGKILL came from somebody else. */
+  endedByUs: boolean;
 }
 
 /** After a program's end its own children may hold its output open; they get this long. */
@@ -44,7 +46,7 @@ export class Program {
     this.#exit = new Promise((resolve) => {
       child.once('exit', (exitCode, signal) => {
         options.signal.removeEventListener('abort', onStop);
-        resolve({ exitCode, signal, stopped: this.#stopped });
+        resolve({ exitCode, signal, stopped: this.#stopped, endedByUs: this.#ending !== undefined });
       });
     });
     if (options.signal.aborted) onStop();
@@ -75,6 +77,15 @@ export class Program {
     return this.#child.stderr;
   }
 
+  get pgid(): number {
+    return this.#child.pid!;
+  }
+
+  /** Ends it before its time, in order: it is over the limits of its run. */
+  end(): void {
+    this.#ending ??= endGroup(this.pgid, this.#options.graceMs, this.#options.hurry);
+  }
+
   /**
    * Answers when the program and its whole group are gone. After an ordinary end, children that outlive it get a second to finish
    * writing and are then killed.
@@ -85,20 +96,18 @@ export class Program {
     if (this.#ending) await this.#ending;
     else {
       await Promise.race([outputEnded, delay(DRAIN_MS)]);
-      await killGroup(this.#pgid);
+      await killGroup(this.pgid);
     }
     await Promise.race([outputEnded, delay(LAST_READ_MS)]);
     return exit;
-  }
-
-  get #pgid(): number {
-    return this.#child.pid!;
   }
 
   #stop(): void {
     this.#stopped = this.#options.signal.reason as StopReason;
     // A result that nobody wants needs no orderly end, and another agent may run the task by now.
     const graceMs = this.#stopped === 'lost' ? 0 : this.#options.graceMs;
-    this.#ending = endGroup(this.#pgid, graceMs, this.#options.hurry);
+    // Both may be on: the shorter grace counts, and both are waited for.
+    const before = this.#ending;
+    this.#ending = Promise.all([before, endGroup(this.pgid, graceMs, this.#options.hurry)]).then(() => undefined);
   }
 }

@@ -1,5 +1,5 @@
 import { constants } from 'node:fs';
-import { type FileHandle, mkdir, open, readdir, rm, writeFile } from 'node:fs/promises';
+import { type FileHandle, mkdir, open, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type ArgValue, type Assignment, WIRE_LIMITS } from '../../protocol.ts';
 import { clip } from './capture.ts';
@@ -55,6 +55,11 @@ export async function makeRunFolder(workDir: string, assignment: Assignment): Pr
   return folder;
 }
 
+/** What everything that a run starts has in its environment, and nothing else on this machine (`RunMark`). @param root of its folder */
+export function runVariable(root: string): string {
+  return `ERRAND_OUTPUT=${join(root, 'output')}`;
+}
+
 export async function removeRunFolder(root: string): Promise<void> {
   await rm(root, { recursive: true, force: true, maxRetries: 3 });
 }
@@ -102,7 +107,8 @@ export async function readProgramFile(path: string): Promise<Buffer | undefined>
   }
 }
 
-async function openPlain(path: string): Promise<FileHandle | undefined> {
+/** A plain file, opened for reading; undefined for anything else. The caller closes it. */
+export async function openPlain(path: string): Promise<FileHandle | undefined> {
   const file = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK).catch(
     () => undefined,
   );
@@ -180,12 +186,6 @@ export function parseProgress(line: string): ParsedProgress | undefined {
   const match = /^(\d{1,9}(?:\.\d{1,9})?)%?(?:\s+(.*))?$/.exec(text);
   if (!match) return { message: clip(text, WIRE_LIMITS.message) };
   return { percent: Math.min(100, Number(match[1])), message: match[2] && clip(match[2], WIRE_LIMITS.message) };
-}
-
-/** How many files a program left as artifacts. */
-export async function countArtifacts(folder: RunFolder): Promise<number> {
-  const entries = await readdir(folder.artifacts, { recursive: true, withFileTypes: true }).catch(() => []);
-  return entries.filter((entry) => entry.isFile()).length;
 }
 
 /** Without these, ordinary programs do not start or print garbage; the rest of the agent's environment is nobody's business. */

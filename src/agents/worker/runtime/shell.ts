@@ -2,17 +2,22 @@ import { messageOf } from '../../../errors.ts';
 import type { Log } from '../../../log.ts';
 import { type ShellSpec, WIRE_LIMITS } from '../../protocol.ts';
 import type { DoorRun, EffectsDoor } from '../effects-door.ts';
+import { type OomCount, OomKills } from '../limits-oom.ts';
+import { RunMeter, type RunMeterOptions, type Shortage } from '../limits-run.ts';
+import { LimitSampler } from '../limits-sampler.ts';
+import { killStrays } from '../process-group.ts';
+import { type ArtifactSender, findArtifacts } from './artifacts.ts';
 import { OutputStream } from './output-stream.ts';
 import { Program, type ProgramExit } from './program.ts';
 import { ProgramFiles } from './program-files.ts';
 import {
-  countArtifacts,
   makeRunFolder,
   parseOutputs,
   programEnvironment,
   type RunFolder,
   readProgramText,
   removeRunFolder,
+  runVariable,
 } from './run-folder.ts';
 import { type Job, type RunEnd, type Runtime, type StopReason, stoppedEnd } from './runtime.ts';
 import { notStarted, verdictOn } from './verdict.ts';
@@ -24,16 +29,29 @@ export interface ShellRuntimeOptions {
   log: Log;
   /** Where programs may ask about side effects; absent: nowhere. */
   door?: Pick<EffectsDoor, 'admit'>;
+  /** Brings the files of a run to the gateway; absent: they are told of and lost. */
+  artifacts?: Pick<ArtifactSender, 'send'>;
+  /** How often limits are looked at, and how long a run may be over them; milliseconds. */
+  tuning?: { sampleMs?: number; overMs?: number };
+  /** For tests. */
+  oomKills?: OomKills;
 }
 
 const DEFAULT_OUTPUT_BYTES = 1024 * 1024;
+/** After that process ids may have come round. */
+const LONG_RUN_MS = 10_000;
 
 /** The `shell` runtime: starts a program by its argument list. No shell ever parses anything, whatever the name says. */
 export class ShellRuntime implements Runtime {
   readonly #options: ShellRuntimeOptions;
+  readonly #meters: RunMeterOptions;
 
   constructor(options: ShellRuntimeOptions) {
     this.#options = options;
+    this.#meters = {
+      sampler: new LimitSampler({ log: options.log, ...options.tuning }),
+      oomKills: options.oomKills ?? new OomKills(),
+    };
   }
 
   async run(job: Job): Promise<RunEnd> {
@@ -59,6 +77,8 @@ export class ShellRuntime implements Runtime {
     doorEnv: Readonly<Record<string, string>>,
   ): Promise<RunEnd> {
     let program: Program;
+    const killsBefore = await this.#meters.oomKills.count();
+    const startedAt = performance.now();
     try {
       program = await Program.start({
         argv: spec.argv,
@@ -74,10 +94,58 @@ export class ShellRuntime implements Runtime {
     }
     const stdout = outputOf(program, 'stdout', job);
     const stderr = outputOf(program, 'stderr', job);
-    const files = new ProgramFiles(folder, job, (text) => stderr.remark(text));
+    const remark = (text: string) => stderr.remark(text);
+    const files = new ProgramFiles(folder, job, remark);
+    const meter = this.#meter(program, killsBefore, job, remark);
     files.start();
     const exit = await program.over(Promise.all([stdout.ended, stderr.ended]));
-    return endOf(exit, spec, { folder, files, stdout, stderr });
+    const shortage = await meter.finish(exit);
+    const ranLong = performance.now() - startedAt > LONG_RUN_MS;
+    const strays = await killStrays({ pgid: program.pgid, variable: runVariable(folder.root), ranLong });
+    for (const text of [shortage.remark, strayRemark(strays)]) if (text !== undefined) remark(text);
+    return this.#endOf({ ...exit, ...shortage }, spec, { job, folder, files, stdout, stderr });
+  }
+
+  #meter(program: Program, killsBefore: OomCount | undefined, job: Job, warn: (text: string) => void): RunMeter {
+    const { runId, limits } = job.assignment;
+    const { memoryBytes, cpuCores, cpuTimeMs } = limits ?? {};
+    return new RunMeter(this.#meters, killsBefore, {
+      ...{ runId, pgid: program.pgid, limits: { memoryBytes, cpuCores, cpuTimeMs } },
+      warn,
+      exceeded: () => program.end(),
+    });
+  }
+
+  /** Reads what the program left and judges. */
+  async #endOf(exit: ProgramExit & Shortage, spec: ShellSpec, remains: Remains): Promise<RunEnd> {
+    const { job, folder, files, stdout, stderr } = remains;
+    await files.finish();
+    const parsed = parseOutputs((await readProgramText(folder.output)) ?? '');
+    const complaints = await this.#bringArtifacts(exit, job, folder);
+    stdout.finish();
+    stderr.finish([...complaints, ...parsed.complaints]);
+    return verdictOn(
+      {
+        ...exit,
+        stdout: stdout.text(),
+        stderr: stderr.text(),
+        summary: await readProgramText(folder.summary),
+        question: await readProgramText(folder.question),
+        retryAfter: await readProgramText(folder.retryAfter),
+        outputs: parsed.outputs,
+      },
+      spec.exitClasses,
+    );
+  }
+
+  /** Before the end is told: afterwards the run has no lease any more. Answers what did not work, one sentence each. */
+  async #bringArtifacts({ stopped }: ProgramExit, job: Job, folder: RunFolder): Promise<string[]> {
+    if (stopped !== undefined && stopped !== 'timeout') return [];
+    const { files, complaints } = await findArtifacts(folder.artifacts);
+    if (files.length === 0) return complaints;
+    const { artifacts } = this.#options;
+    if (!artifacts) return [...complaints, `${files.length} files in ERRAND_ARTIFACTS were not collected`];
+    return [...complaints, ...(await artifacts.send(job, files))];
   }
 }
 
@@ -86,34 +154,17 @@ function runOf({ assignment: { runId, leaseToken }, masking }: Job): DoorRun {
 }
 
 interface Remains {
+  job: Job;
   folder: RunFolder;
   files: ProgramFiles;
   stdout: OutputStream;
   stderr: OutputStream;
 }
 
-/** Reads what the program left and judges. */
-async function endOf(exit: ProgramExit, spec: ShellSpec, remains: Remains): Promise<RunEnd> {
-  const { folder, files, stdout, stderr } = remains;
-  await files.finish();
-  const complaints: string[] = [];
-  const parsed = parseOutputs((await readProgramText(folder.output)) ?? '');
-  const artifacts = await countArtifacts(folder);
-  if (artifacts > 0) complaints.push(`${artifacts} files in ERRAND_ARTIFACTS were not collected: not available yet`);
-  stdout.finish();
-  stderr.finish([...complaints, ...parsed.complaints]);
-  return verdictOn(
-    {
-      ...exit,
-      stdout: stdout.text(),
-      stderr: stderr.text(),
-      summary: await readProgramText(folder.summary),
-      question: await readProgramText(folder.question),
-      retryAfter: await readProgramText(folder.retryAfter),
-      outputs: parsed.outputs,
-    },
-    spec.exitClasses,
-  );
+function strayRemark({ found, left }: { found: number; left: number }): string | undefined {
+  if (found + left === 0) return undefined;
+  const rest = left === 0 ? '' : `; ${left} could not be ended`;
+  return `${found} processes had left the process group of the run and were killed${rest}`;
 }
 
 function outputOf(program: Program, stream: 'stdout' | 'stderr', job: Job): OutputStream {

@@ -7,6 +7,7 @@ import {
   type ShellSpec,
   WIRE_LIMITS,
 } from '../../protocol.ts';
+import type { Exceeded } from '../limits.ts';
 import { cutText } from './capture.ts';
 import { type RunEnd, type StopReason, stoppedEnd } from './runtime.ts';
 
@@ -23,6 +24,10 @@ export interface ProgramEnd {
   question?: string;
   retryAfter?: string;
   outputs: Record<string, string>;
+  /** The limit for which the agent ended it. */
+  exceeded?: Exceeded;
+  /** What speaks for the kernel having killed it, or part of it, for want of memory; one sentence. */
+  outOfMemory?: string;
 }
 
 const LAST_LINES = 8;
@@ -34,6 +39,11 @@ const EXIT = { blocked: 77, question: 78 } as const;
 export function verdictOn(end: ProgramEnd, exitClasses: Readonly<Record<string, ErrorClass>>): RunEnd {
   const summary = summaryOf(end);
   if (end.stopped) return stoppedEnd(end.stopped, summary || undefined);
+  const shortage = shortageOf(end);
+  if (shortage) {
+    const { errorType, text } = shortage;
+    return { ...failure(end, 'permanent', `${errorType}: ${text}`), errorType };
+  }
   if (end.signal) return failure(end, 'permanent', `killed by ${end.signal}`);
   const code = end.exitCode ?? 0;
   if (code === 0) {
@@ -46,6 +56,15 @@ export function verdictOn(end: ProgramEnd, exitClasses: Readonly<Record<string, 
   if (code === EXIT.blocked) return { type: 'blocked', summary: summary || 'the program says that a person must act' };
   if (code === EXIT.question) return askedEnd(end);
   return failure(end, classify({ exitCode: code }, rules), `exit code ${code}`);
+}
+
+/**
+ * Want of something is told as that, whatever exit code or signal came of it; templates name it in `retry.on.error`.
+ * Whoever ended by a signal that the agent sent for another reason was not short of anything.
+ */
+function shortageOf(end: ProgramEnd): { errorType: string; text: string } | undefined {
+  if (end.exceeded) return { errorType: 'resource_exceeded', text: end.exceeded.text };
+  return end.outOfMemory === undefined ? undefined : { errorType: 'out_of_memory', text: end.outOfMemory };
 }
 
 /** A program that could not be started. */
@@ -82,7 +101,7 @@ function askedEnd(end: ProgramEnd): RunEnd {
   return { type: 'needs_input', prompt: cutText(prompt, WIRE_LIMITS.error) };
 }
 
-function failure(end: ProgramEnd, errorClass: ErrorClass, sentence: string): RunEnd {
+function failure(end: ProgramEnd, errorClass: ErrorClass, sentence: string): Extract<RunEnd, { type: 'failed' }> {
   const lines = lastLines(end.stderr) || lastLines(end.stdout);
   return {
     type: 'failed',

@@ -1,5 +1,4 @@
-import { sha256 } from '../ids.ts';
-import type { ArgValue } from '../tasks/run-words.ts';
+import { sha256 } from './ids.ts';
 
 /** Places for arguments in a template's texts: `{{name}}`, and `{{hash name}}` for the first 16 hex digits of the value's sha256. */
 export interface Place {
@@ -36,7 +35,7 @@ export function onlyPlace(text: string): string | undefined {
  */
 export function fillPlaces(
   text: string,
-  args: Readonly<Record<string, ArgValue>>,
+  args: Readonly<Record<string, string | number | boolean>>,
   shown: (value: string) => string = (value) => value,
 ): string {
   if (!text.includes('{{')) return text;

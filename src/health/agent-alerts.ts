@@ -1,0 +1,138 @@
+import type { Clock } from '../clock.ts';
+import type { Log } from '../log.ts';
+import type { NewMessage } from '../outbox/message.ts';
+import { Poller, type Service } from '../service.ts';
+import { type Lang, langOf } from '../sessions/lang.ts';
+import { getSession } from '../sessions/sessions.ts';
+import type { Store } from '../store/store.ts';
+import type { Tx } from '../store/tx.ts';
+import { type AlertPlan, backText, offlineText, planOf, type Told } from './alert-words.ts';
+import { type AlertRow, alertStates, deleteAlerts, insertAlerts, markBack } from './queries.ts';
+
+export interface AgentAlertsOptions {
+  store: Store;
+  clock: Clock;
+  log: Log;
+  outbox: { enqueue(tx: Tx, messages: readonly NewMessage[]): Promise<void> };
+  /** ERRAND_ALERT_SESSIONS: whose conversations are told. */
+  sessionKeys: readonly string[];
+  /** ERRAND_LANG. */
+  lang: 'auto' | Lang;
+  /** Monotonic milliseconds; injectable for tests. */
+  monotonic?: () => number;
+}
+
+const LOOK_MS = 5_000;
+const RETRY_MS = 10_000;
+
+/**
+ * Tells people that agents have gone away and come back: once each, whatever crashes. That people believe an agent to be away is a
+ * row; it and the message are one transaction. An agent that is back is told of after two minutes without another absence.
+ */
+export class AgentAlerts implements Service {
+  readonly #options: AgentAlertsOptions;
+  readonly #poller: Poller;
+  readonly #monotonic: () => number;
+  /** Since when this process has seen an agent away without a break, by its own clock. */
+  #awaySince = new Map<string, number>();
+  #warned = false;
+
+  constructor(options: AgentAlertsOptions) {
+    this.#options = options;
+    this.#monotonic = options.monotonic ?? (() => performance.now());
+    this.#poller = new Poller({
+      runOnce: async () => {
+        await this.lookOnce();
+        return LOOK_MS;
+      },
+      onError: (error) => {
+        options.log.error('alerts.failed', { error });
+        return RETRY_MS;
+      },
+    });
+  }
+
+  async start(): Promise<void> {
+    if (this.#options.sessionKeys.length > 0) await this.#poller.start();
+  }
+
+  stop(): Promise<void> {
+    return this.#poller.stop();
+  }
+
+  async lookOnce(): Promise<void> {
+    const { store } = this.#options;
+    const seen = await store.all(alertStates, {});
+    this.#watch(seen);
+    if (isNothing(this.#plan(seen, this.#options.clock.now()))) return;
+    await store.transact('health.alerts', async (tx) => {
+      // Read again: what was true a moment ago may have changed.
+      const plan = this.#plan(await tx.all(alertStates, {}), tx.now);
+      if (!isNothing(plan)) await this.#carryOut(tx, plan);
+    });
+  }
+
+  #watch(rows: readonly AlertRow[]): void {
+    const since = new Map<string, number>();
+    for (const { agent_id, offline_at } of rows)
+      if (offline_at !== null) since.set(agent_id, this.#awaySince.get(agent_id) ?? this.#monotonic());
+    this.#awaySince = since;
+  }
+
+  #plan(rows: readonly AlertRow[], now: number): AlertPlan {
+    const at = this.#monotonic();
+    return planOf(rows, now, (agentId) => at - (this.#awaySince.get(agentId) ?? at));
+  }
+
+  async #carryOut(tx: Tx, { away, returned, back, gone }: AlertPlan): Promise<void> {
+    if (returned.length + gone.length > 0)
+      await tx.run(markBack, {
+        rows: [...returned.map((agentId) => [agentId, tx.now]), ...gone.map((agentId) => [agentId, null])],
+      });
+    if (away.length > 0) {
+      const rows = away.map(({ agentId, offlineAt }) => [agentId, offlineAt]);
+      const told = new Set((await tx.all(insertAlerts, { rows, now: tx.now })).map(({ agent_id }) => agent_id));
+      await this.#tell(
+        tx,
+        away.filter(({ agentId }) => told.has(agentId)),
+        offlineText,
+      );
+    }
+    if (back.length > 0) {
+      const rows = await tx.all(deleteAlerts, { rows: back.map((agentId) => [agentId]) });
+      await this.#tell(
+        tx,
+        rows.map(({ agent_id, offline_at }) => ({ agentId: agent_id, offlineAt: offline_at, seenAt: null })),
+        backText,
+      );
+    }
+  }
+
+  async #tell(
+    tx: Tx,
+    agents: readonly Told[],
+    textOf: (lang: Lang, agents: readonly Told[], now: number) => string,
+  ): Promise<void> {
+    const { outbox, sessionKeys, lang, log } = this.#options;
+    const messages: NewMessage[] = [];
+    for (const sessionKey of sessionKeys) {
+      const session = await getSession(tx, sessionKey);
+      if (!session) {
+        if (!this.#warned)
+          log.warn('alerts.session_unknown', {
+            sessionKey,
+            advice: 'ERRAND_ALERT_SESSIONS names a conversation that never spoke',
+          });
+        this.#warned = true;
+        continue;
+      }
+      const text = textOf(langOf(session, '', lang), agents, tx.now);
+      messages.push({ route: session.route, sessionKey, kind: 'notice', text });
+    }
+    await outbox.enqueue(tx, messages);
+    tx.afterCommit(() => log.info('alerts.told', { agents: agents.map(({ agentId }) => agentId) }));
+  }
+}
+
+const isNothing = ({ away, returned, back, gone }: AlertPlan) =>
+  away.length + returned.length + back.length + gone.length === 0;
