@@ -95,7 +95,7 @@ it('where nothing is limited an end costs no statement more, whether agents wait
       },
     });
     const { runId, leaseToken } = held!;
-    await agent.report({ runId, leaseToken, at: core.clock.now(), ...e: 'succeeded', summary: 'ok', exitCode: 0 });
+    await agent.report({ runId, leaseToken, at: core.clock.now(), type: 'succeeded', summary: 'ok', exitCode: 0 });
     Object.assign(core.line.claim, { run });
     return names;
   };
@@ -121,7 +121,7 @@ it('agents that cannot take what is held back are left alone when a run ends', a
   });
   await until(() => core.dispatch.waiting === 1);
   const { runId, leaseToken } = held!;
-  await agent.report({ runId, leaseToken, at: core.clock.now(), ...e: 'succeeded', summary: 'ok', exitCode: 0 });
+  await agent.report({ runId, leaseToken, at: core.clock.now(), type: 'succeeded', summary: 'ok', exitCode: 0 });
   expect([isAnswered, core.dispatch.waiting]).toEqual([false, 1]);
   const queued = await core.store.fetch(sql<{ n: number }>`select count(*) as n from task where status = 'queued'`);
   expect(queued[0]!.n).toBe(1);
