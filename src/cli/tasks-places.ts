@@ -1,12 +1,12 @@
 import { Argument, type Command } from 'commander';
-import { PRIORITIES } from '../tasks/states.ts';
+import { NOTIFY_POLICIES, PRIORITIES } from '../tasks/states.ts';
 import type { TaskRecord } from '../tasks/task.ts';
 import { path } from './api.ts';
 import type { Act, Context } from './context.ts';
 
-type Placed = Pick<TaskRecord, 'taskId' | 'status' | 'priority'>;
+type Placed = Pick<TaskRecord, 'taskId' | 'status' | 'priority' | 'notifyPolicy'>;
 
-/** `errand tasks pause`, `resume`, `priority` */
+/** `errand tasks pause`, `resume`, `priority`, `notify` */
 export function placeCommands(tasks: Command, act: Act): void {
   tasks
     .command('pause <task>')
@@ -31,13 +31,24 @@ export function placeCommands(tasks: Command, act: Act): void {
         change(context, id, 'priority', { priority, ...options }),
       ),
     );
+  tasks
+    .command('notify <task>')
+    .addArgument(new Argument('<policy>').choices(NOTIFY_POLICIES))
+    .description('change what its conversation is told of a task; what was sent stays said')
+    .option('--why <text>', 'kept in the audit')
+    .addHelpText('after', '\nExample:\n  errand tasks notify k3f9 silent')
+    .action(
+      act((context, id: string, policy: string, options: { why?: string }) =>
+        change(context, id, 'notify', { policy, ...options }),
+      ),
+    );
 }
 
 async function change({ api, show }: Context, id: string, verb: string, body: object): Promise<void> {
   const task = await api().post<Placed>(`${path`/api/tasks/${id}`}/${verb}`, body);
-  show(task, () =>
-    verb === 'priority'
-      ? `Task ${id} has priority ${task.priority}; it is ${task.status}.`
-      : `Task ${id} is ${task.status}.`,
-  );
+  const said: Record<string, string> = {
+    priority: `Task ${id} has priority ${task.priority}; it is ${task.status}.`,
+    notify: `Of task ${id} is told: ${task.notifyPolicy}; it is ${task.status}.`,
+  };
+  show(task, () => said[verb] ?? `Task ${id} is ${task.status}.`);
 }

@@ -1,11 +1,13 @@
 import type { Tx } from '../store/tx.ts';
 import { cancelTasks } from '../tasks/cancel.ts';
+import { setNotifyPolicies } from '../tasks/controls-tasks.ts';
 import { retryTasks } from '../tasks/retry.ts';
+import { NOTIFY_POLICIES, type NotifyPolicy } from '../tasks/states.ts';
 import { actorOf, type Command, type CommandContext } from './command.ts';
 import { type FoundTask, findTask, idMissing, LIST_LIMIT, liveTasks, noSuchTask } from './task-lookup.ts';
 import { listLine, nameOf, stateWord } from './task-words.ts';
 
-/** Changing the course of an errand: /cancel, /retry. */
+/** Changing the course of an errand: /cancel, /retry, /notify. */
 const cancel: Command = {
   name: 'cancel',
   aliases: ['取消'],
@@ -39,7 +41,50 @@ const retry: Command = {
   },
 };
 
-export const controlCommands: readonly Command[] = [cancel, retry];
+const notify: Command = {
+  name: 'notify',
+  aliases: ['通知'],
+  right: 'run',
+  usage: '/notify <done_only|state_changes|silent> <id>',
+  help: {
+    en: 'what you are told of an errand: its end, every change, or nothing',
+    zh: '任务通知方式：仅结果、每次变化或不通知',
+  },
+  async run(tx, context) {
+    const [policy = '', word = ''] = context.rest.split(/\s+/);
+    if (!isNotifyPolicy(policy)) {
+      return { en: `Which one? ${notify.usage}`, zh: `请注明通知方式：${notify.usage}` }[context.lang];
+    }
+    if (word === '') return idMissing(context, notify.usage);
+    const found = await findTask(tx, context, word);
+    return found ? setNotify(tx, context, found, policy) : noSuchTask(context, word);
+  },
+};
+
+export const controlCommands: readonly Command[] = [cancel, retry, notify];
+
+async function setNotify(
+  tx: Tx,
+  context: CommandContext,
+  { id, task }: FoundTask,
+  policy: NotifyPolicy,
+): Promise<string> {
+  await setNotifyPolicies(tx, [{ id, by: actorOf(context), policy }], context.rooms.emitTasks);
+  const name = nameOf(context, task);
+  const words: Record<NotifyPolicy, { en: string; zh: string }> = {
+    done_only: { en: `You will hear how it ends: ${name}.`, zh: `结束时会通知您：${name}。` },
+    state_changes: { en: `You will hear of every change: ${name}.`, zh: `每次变化都会通知您：${name}。` },
+    silent: {
+      en: `You will hear no more of it: ${name}. /task ${task.taskId} shows it.`,
+      zh: `不再通知：${name}。发送 /task ${task.taskId} 查看。`,
+    },
+  };
+  return words[policy][context.lang];
+}
+
+function isNotifyPolicy(text: string): text is NotifyPolicy {
+  return (NOTIFY_POLICIES as readonly string[]).includes(text);
+}
 
 async function cancelOne(tx: Tx, context: CommandContext, { id, task }: FoundTask): Promise<string> {
   const { lang, rooms } = context;

@@ -1,5 +1,6 @@
 import type { Route } from '../channels/channel.ts';
 import { type IdCodec, sha256 } from '../ids.ts';
+import type { Outbox } from '../outbox/enqueue.ts';
 import type { NewMessage, OutboxEvent } from '../outbox/message.ts';
 import { type Lang, langOf } from '../sessions/lang.ts';
 import type { Tx } from '../store/tx.ts';
@@ -13,7 +14,7 @@ import { type FlowHome, flowHomes } from './queries.ts';
 import { blockedText, finalText, progressText, type Subject, stateText, titleFor } from './wording.ts';
 
 export interface NotifierOptions {
-  readonly outbox: { enqueue(tx: Tx, messages: readonly NewMessage[]): Promise<void> };
+  readonly outbox: Pick<Outbox, 'enqueue' | 'withdraw'>;
   readonly ids: Pick<IdCodec, 'encode'>;
   /** The title of a template in a language; undefined where the template is gone or has none. */
   titleOf(template: string, lang: Lang): string | undefined;
@@ -36,6 +37,8 @@ export interface Notifier {
 export function createNotifier(options: NotifierOptions): Notifier {
   return {
     onTaskEvents: async (tx, events) => {
+      const changed = events.filter((event) => event.type === 'task.notify');
+      if (changed.length > 0) await takeBack(tx, changed, options);
       const told = events.filter(isTold);
       if (told.length > 0) await tell(tx, told, options);
     },
@@ -44,6 +47,21 @@ export function createNotifier(options: NotifierOptions): Notifier {
       if (rows.length > 0) await tx.run(setDelivery, { rows });
     },
   };
+}
+
+/** What waits to be sent and is not wanted any more: the policy that counts is the one at the time of sending. */
+async function takeBack(tx: Tx, events: readonly TaskEvent[], { outbox }: NotifierOptions): Promise<void> {
+  const quieter = events.filter(({ notifyPolicy }) => notifyPolicy !== 'state_changes');
+  if (quieter.length === 0) return;
+  const results = await outbox.withdraw(
+    tx,
+    quieter.map(({ id, notifyPolicy }) => ({ taskId: id, all: notifyPolicy === 'silent' })),
+  );
+  const rows = results.flatMap(({ taskId, dedupeKey }): Delivered[] => {
+    const generation = generationIn(dedupeKey);
+    return generation === undefined ? [] : [[taskId, generation, 'not_applicable']];
+  });
+  if (rows.length > 0) await tx.run(setDelivery, { rows });
 }
 
 function isTold(event: TaskEvent): boolean {

@@ -11,7 +11,14 @@ import {
   type OutboxEvent,
   storable,
 } from './message.ts';
-import { freeChats, insertMessages, insertNewMessages, reviveMessages, storedMessages } from './queries.ts';
+import {
+  freeChats,
+  insertMessages,
+  insertNewMessages,
+  reviveMessages,
+  storedMessages,
+  withdrawMessages,
+} from './queries.ts';
 
 /** Outgoing messages as rows. All but `leases` are called within the caller's transaction. */
 export interface Outbox {
@@ -25,10 +32,21 @@ export interface Outbox {
    * unreachable ends. Answers for each id whether it will be sent; false for any other state and for ids that do not exist.
    */
   resend(tx: Tx, ids: readonly number[]): Promise<boolean[]>;
+  /**
+   * Takes back what nobody has begun to send of these tasks: their updates, and where `all` is said their results and questions, too.
+   * Answers the tasks and generations' keys of the results among them.
+   */
+  withdraw(tx: Tx, tasks: readonly { taskId: number; all: boolean }[]): Promise<Withdrawn[]>;
   /** These chats have spoken: what waits for unreachable ones among them may go. */
   clearHold(tx: Tx, chats: readonly ChatKey[]): Promise<void>;
   /** For the delivery. */
   readonly leases: Leases;
+}
+
+/** A result that will not be sent. */
+export interface Withdrawn {
+  readonly taskId: number;
+  readonly dedupeKey: string | null;
 }
 
 export interface OutboxOptions {
@@ -59,6 +77,13 @@ export function createOutbox({ instant, emit }: OutboxOptions): Outbox {
       if (revived.length > 0) emit(tx, [{ type: 'outbox.enqueued', chats: distinctChats(revived) }]);
       const found = new Set(revived.map((row) => row.id));
       return ids.map((id) => found.has(id));
+    },
+    async withdraw(tx, tasks) {
+      const rows = tasks.map(({ taskId, all }) => [taskId, all ? 1 : 0]);
+      const gone = await tx.all(withdrawMessages, { rows, reason: 'not wanted any more' });
+      return gone
+        .filter(({ kind }) => kind === 'final')
+        .map(({ task_id, dedupe_key }) => ({ taskId: task_id, dedupeKey: dedupe_key }));
     },
     clearHold,
     leases: createLeases(emit),

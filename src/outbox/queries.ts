@@ -219,6 +219,20 @@ export const supersedeUpdates = hot<{ rows: unknown[][]; reason: string }, { id:
   returning id`,
 );
 
+/** What waits in `pending`, untouched, of these tasks; where `whole` is 0, only how they go. */
+export const withdrawMessages = hot<
+  { rows: unknown[][]; reason: string },
+  { task_id: number; kind: string; dedupe_key: string | null }
+>(
+  'outbox.withdraw',
+  (d, p) => sql`
+  update outbox set status = 'superseded', error = ${p.reason}
+  where outbox.status = 'pending' and parts_sent = 0 and maybe_repeat = 0 and outbox.id in (
+    select said.id from ${d.rows(p.rows.param, { task: 'int', whole: 'int' })} as r cross join outbox as said
+      on ${isOfTask('said', 'r.task')} and (r.whole = 1 or said.kind = 'update'))
+  returning task_id, kind, dedupe_key`,
+);
+
 /** Messages in the hands of a sender whose lease ends at `before` or earlier. */
 export const sendingMessages = hot<{ before: number }, MessageRow>(
   'outbox.sending',

@@ -64,6 +64,20 @@ export const setPriority = hot<{ rows: unknown[][]; now: number }, { id: number 
   where task.id = r.id and ${d.guard('task.status')} = r.from_status returning task.id`,
 );
 
+/** What is not told yet is told, or not, by the new policy; what was told stays so. */
+export const setNotifyPolicy = hot<{ rows: unknown[][] }, { id: number }>(
+  'task.notify',
+  (d, p) => sql`
+  update task set notify_policy = r.policy,
+    delivery_status = case
+      when session_key is null then delivery_status
+      when r.policy = 'silent' and delivery_status = 'pending' then 'not_applicable'
+      when r.policy <> 'silent' and delivery_status = 'not_applicable' and ended_at is null then 'pending'
+      else delivery_status end
+  from ${d.rows(p.rows.param, { id: 'int', policy: 'text' })} as r
+  where task.id = r.id returning task.id`,
+);
+
 /** Live runs by lane and queue, for what people look at. */
 export const runningStreams = hot<Record<string, never>, { lane: string; queue: string; running: number }>(
   'lane.running',

@@ -1,13 +1,22 @@
 import { audit } from '../sessions/audit.ts';
 import type { Tx, Verb } from '../store/tx.ts';
 import { headRef, headsOf, record, type TaskOrder, unique } from './cancel.ts';
-import { pausedSince, pauseQueued, resumePaused, setPriority } from './controls-queries.ts';
+import { pausedSince, pauseQueued, resumePaused, setNotifyPolicy, setPriority } from './controls-queries.ts';
 import type { TaskHead } from './queries.ts';
 import { auditTarget } from './retry.ts';
-import { allows, isFinal, isHeld, PRIORITIES, type Priority, priorityNumber, type TaskState } from './states.ts';
+import {
+  allows,
+  isFinal,
+  isHeld,
+  type NotifyPolicy,
+  PRIORITIES,
+  type Priority,
+  priorityNumber,
+  type TaskState,
+} from './states.ts';
 import type { Emit, TaskEvent } from './task.ts';
 
-/** What a person does to the place of one task in the line. */
+/** What a person does to the place of one task in the line, and to what is told of it. */
 
 export interface PlaceOrder extends TaskOrder {
   /** In the person's words; kept in the audit. */
@@ -16,6 +25,10 @@ export interface PlaceOrder extends TaskOrder {
 
 export interface PriorityOrder extends PlaceOrder {
   priority: Priority;
+}
+
+export interface NotifyOrder extends PlaceOrder {
+  policy: NotifyPolicy;
 }
 
 export type PlaceAnswer =
@@ -38,6 +51,18 @@ export function resumeTasksVerb(emit: Emit<TaskEvent>): Verb<PlaceOrder, PlaceAn
 /** Of a task that no agent holds and that is not over; its place among those of the new priority is that of its time. */
 export function setPriorityVerb(emit: Emit<TaskEvent>): Verb<PriorityOrder, PlaceAnswer> {
   return { name: 'task.priority', rank: 60, run: (tx, orders) => changePlaces(tx, orders, PRIORITY, emit) };
+}
+
+/**
+ * In any state: what is told from now on goes by the new policy. What waits to be sent and is not wanted any more is taken back by whoever
+ * listens to `task.notify`; what was sent stays said.
+ */
+export function setNotifyPolicies(tx: Tx, orders: readonly NotifyOrder[], emit: Emit<TaskEvent>) {
+  return changePlaces(tx, orders, NOTIFY, emit);
+}
+
+export function setNotifyPolicyVerb(emit: Emit<TaskEvent>): Verb<NotifyOrder, PlaceAnswer> {
+  return { name: 'task.notify', rank: 60, run: (tx, orders) => setNotifyPolicies(tx, orders, emit) };
 }
 
 interface Chosen<O> {
@@ -95,6 +120,15 @@ const PRIORITY: Change<PriorityOrder> = {
   events: ({ priority }, head) => (head.status === 'queued' ? [queued(head, priorityNumber(priority))] : []),
 };
 
+const NOTIFY: Change<NotifyOrder> = {
+  type: 'notify',
+  may: () => true,
+  isDone: ({ policy }, head) => head.notify_policy === policy,
+  write: (tx, chosen) => tx.all(setNotifyPolicy, { rows: chosen.map(({ order, head }) => [head.id, order.policy]) }),
+  data: ({ policy }, head) => ({ from: head.notify_policy, to: policy }),
+  events: ({ policy }, head) => [{ type: 'task.notify', ...headRef(head), notifyPolicy: policy }],
+};
+
 /** Several orders for one task take effect one after another. */
 async function changePlaces<O extends PlaceOrder>(
   tx: Tx,
@@ -144,7 +178,7 @@ async function tell<O extends PlaceOrder>(tx: Tx, chosen: readonly Chosen<O>[], 
 function answerTo<O extends PlaceOrder>(order: O, head: TaskHead | undefined, change: Change<O>): PlaceAnswer {
   if (!head) return { result: 'unknown' };
   const status = head.status as TaskState;
-  if (change.isDone(order, head) && !isFinal(status)) return { result: 'unchanged' };
+  if (change.isDone(order, head) && (change.may(status) || !isFinal(status))) return { result: 'unchanged' };
   return { result: 'refused', status };
 }
 

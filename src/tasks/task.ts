@@ -62,6 +62,8 @@ export type TaskEvent =
   | ({ type: 'task.blocked'; summary: string; question: boolean; reason: string | null } & TaskRef)
   | ({ type: 'task.cancel_requested'; runId: number; agentId: string } & TaskRef)
   | ({ type: 'task.reopened' } & TaskRef)
+  /** A person has changed what is told of it; `notifyPolicy` is the new one. */
+  | ({ type: 'task.notify' } & TaskRef)
   | ({ type: 'task.ended'; state: FinalState; end: TaskEnd } & TaskRef);
 
 export interface TaskRef {

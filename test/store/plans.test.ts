@@ -4,7 +4,7 @@ import { pathToFileURL } from 'node:url';
 import Database from 'better-sqlite3';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createOutbox } from '../../src/outbox/enqueue.ts';
-import type { HotQuery } from '../../src/store/dialect.ts';
+import { compileWith, type HotQuery, sqliteDialect } from '../../src/store/dialect.ts';
 import { Core, newTask, ROUTE, SESSION } from '../support/core.ts';
 import { planOf } from '../support/plans.ts';
 
@@ -169,6 +169,13 @@ describe.each(['a database with data', 'the same with the planner’s statistics
     connection?.close();
     await core.halt();
     await rm(core.folder, { recursive: true, force: true });
+  });
+
+  it('no statement is prepared anew at every call, as SQLite does for the value of a bare limit', () => {
+    const bare = statements.filter((query) => /\blimit\s*\?/i.test(query.compile(sqliteDialect).sql));
+    expect(bare.map(({ name }) => name)).toEqual([]);
+    const built = compileWith(sqliteDialect, sqliteDialect.build.selectFrom('task').select('id').limit(5));
+    expect(built.sql).toMatch(/limit cast\(\? as integer\)$/);
   });
 
   it.each(statements.map((query) => [query.name, query] as const))('%s reads no more than it needs', (name, query) => {

@@ -55,6 +55,7 @@ describe('whatever ends without success leaves a letter', () => {
         attempt: 1,
         deaths: 1,
         error: 'no such room',
+        errorZh: null,
         error_class: 'permanent',
         reason: 'permanent_error',
         first_died_at: START,

@@ -26,7 +26,11 @@ const plan = <P extends Record<string, unknown>>(query: HotQuery<P, unknown>) =>
 const ROWS = expect.stringMatching(/^SCAN jsonb_each/);
 
 it('runs and effects are found by their keys', () => {
-  expect(plan(liveRunsById)).toEqual([ROWS, expect.stringMatching(/^SEARCH run USING INTEGER PRIMARY KEY/)]);
+  expect(plan(liveRunsById)).toEqual([
+    ROWS,
+    expect.stringMatching(/^SEARCH run USING INTEGER PRIMARY KEY/),
+    expect.stringMatching(/^SEARCH event USING PRIMARY KEY \(task_id=\? AND run_id=\?\)/),
+  ]);
   expect(plan(awaitedEffects)).toEqual([
     ROWS,
     expect.stringMatching(/^SEARCH effect_wait USING (COVERING )?INDEX \w+ \(task_id=\?/),

@@ -1,15 +1,27 @@
 import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
 import { z } from 'zod';
 import { AppError } from '../../errors.ts';
-import { type PlaceAnswer, pauseTasksVerb, resumeTasksVerb, setPriorityVerb } from '../../tasks/controls-tasks.ts';
+import {
+  type PlaceAnswer,
+  pauseTasksVerb,
+  resumeTasksVerb,
+  setNotifyPolicyVerb,
+  setPriorityVerb,
+} from '../../tasks/controls-tasks.ts';
 import { getTask } from '../../tasks/read.ts';
-import { PRIORITIES } from '../../tasks/states.ts';
+import { NOTIFY_POLICIES, PRIORITIES } from '../../tasks/states.ts';
 import type { Rooms } from '../rooms.ts';
 import { ACTOR, idOf, idParams, notFound, refusalsOfChange } from './shapes.ts';
 import { taskSchema } from './task-shapes.ts';
 
 const why = z.string().min(1).max(500).optional().describe('kept in the audit');
-const placeSchema = taskSchema.pick({ taskId: true, status: true, priority: true });
+const placeSchema = taskSchema.pick({
+  taskId: true,
+  status: true,
+  priority: true,
+  notifyPolicy: true,
+  deliveryStatus: true,
+});
 
 /** The place of one task in the line: set aside, taken up again, moved up or down. A repeated call answers as the first did. */
 export const taskPlaceRoutes =
@@ -17,6 +29,7 @@ export const taskPlaceRoutes =
   async (app) => {
     const verbs = { pause: pauseTasksVerb(emit), resume: resumeTasksVerb(emit) };
     const setPriority = setPriorityVerb(emit);
+    const setNotifyPolicy = setNotifyPolicyVerb(emit);
     app.addHook('preValidation', async (request) => {
       request.body ??= {};
     });
@@ -49,6 +62,19 @@ export const taskPlaceRoutes =
       handler: async ({ params: { id }, body }) => {
         const [answer] = await store.write(setPriority, [{ id: idOf(store.ids, id, 'task'), by: ACTOR, ...body }]);
         return placeOf(store, id, answer!, 'its priority means nothing any more');
+      },
+    });
+    app.post('/api/tasks/:id/notify', {
+      schema: {
+        tags: ['tasks'],
+        summary: 'Change what its conversation is told of a task; what was sent stays said',
+        params: idParams,
+        body: z.strictObject({ policy: z.enum(NOTIFY_POLICIES), why }),
+        response: { 200: placeSchema, ...refusalsOfChange },
+      },
+      handler: async ({ params: { id }, body }) => {
+        const [answer] = await store.write(setNotifyPolicy, [{ id: idOf(store.ids, id, 'task'), by: ACTOR, ...body }]);
+        return placeOf(store, id, answer!, 'nothing of it is told any more');
       },
     });
   };
