@@ -18,6 +18,8 @@ export interface LeaseGuardOptions {
 
 /** An agent whose loop has not turned for so long is not alive: its leases run out (docs/agents.md). */
 const SILENCE_MS = 5 * 60_000;
+/** A run that is over within this share of a lease needs no thread; starting one takes up to a second of a processor. */
+const SHORT_RUN_SHARE = 1 / 10;
 /** After so many heartbeats without a run the thread ends: it takes about 30 MB. */
 const IDLE_BEATS = 3;
 /** It holds run ids, tokens and one connection. Megabytes. */
@@ -25,8 +27,8 @@ const MEMORY_MB = { maxOldGenerationSizeMb: 32, maxYoungGenerationSizeMb: 8 };
 
 /**
  * The agent's side of the thread that keeps its leases: tells it which runs there are, at once when they are taken, since the very next
- * thing may block the loop. The thread lives while there are runs, so that an idle agent has none. Run from TypeScript there is none at
- * all: Node loads no TypeScript into a thread.
+ * thing may block the loop. The thread starts when a run has lasted a moment and lives while there are runs, so that an agent that idles or
+ * has but short tasks has none. Run from TypeScript there is none at all: Node loads no TypeScript into a thread.
  */
 export class LeaseGuard {
   readonly #options: LeaseGuardOptions;
@@ -35,6 +37,7 @@ export class LeaseGuard {
   #settled: string[] = [];
   #thread: Worker | undefined;
   #isStopped = false;
+  #soon: NodeJS.Timeout | undefined;
   /** Heartbeats in a row that named no run. */
   #idleBeats = 0;
 
@@ -51,7 +54,7 @@ export class LeaseGuard {
   taken(runs: readonly LeasedRun[]): void {
     if (runs.length === 0 || this.#isStopped) return;
     if (!this.#thread) {
-      this.#start();
+      this.#startLater(runs);
       return;
     }
     const settled = this.#settled;
@@ -85,13 +88,25 @@ export class LeaseGuard {
 
   async stop(): Promise<void> {
     this.#isStopped = true;
+    clearTimeout(this.#soon);
     const thread = this.#thread;
     this.#thread = undefined;
     await thread?.terminate();
   }
 
+  /** When one of these runs is still there after a moment, or else one of those that are there then. */
+  #startLater(runs: readonly LeasedRun[]): void {
+    if (this.#soon || import.meta.url.endsWith('.ts')) return;
+    const waiting = new Set(runs.map(({ runId }) => runId));
+    this.#soon = setTimeout(() => {
+      this.#soon = undefined;
+      const active = this.#options.active();
+      if (active.some(({ runId }) => waiting.has(runId))) this.#start();
+      else if (active.length > 0) this.#startLater(active);
+    }, this.#leaseMs * SHORT_RUN_SHARE).unref();
+  }
+
   #start(): void {
-    if (import.meta.url.endsWith('.ts')) return;
     const { client, caller, log } = this.#options;
     const { gatewayUrl, token, ca, proxy } = client;
     const workerData: LeaseThreadData = {
