@@ -41,7 +41,11 @@ it('a run that says nothing is asked for a sign of life, and a conversation hear
     'a pairing code',
   );
   await processes.api('POST', '/api/access/pairings/approve', { code });
-  const { taskId } = await processes.api<{ taskId: string }>('POST', '/api/tasks', { template: 'mute' });
+  telegram.userSends({ chat: CHAT, user: CHAT, text: '/run mute' });
+  const taskId = await until(
+    async () => (await processes.api<{ tasks: { taskId: string }[] }>('GET', '/api/tasks')).tasks[0]?.taskId,
+    'the task',
+  );
   const snapshot = await until(
     async () => {
       const path = `/api/tasks/${taskId}/events`;

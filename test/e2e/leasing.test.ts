@@ -87,6 +87,8 @@ import { readAgentSettings } from ${module('config/agent.js')};
 import { createLog } from ${module('log.js')};
 const blocking = {
   async run() {
+    // The thread starts when a run has lasted a tenth of a lease, and loads its code.
+    await new Promise((resolve) => setTimeout(resolve, 3_000));
     appendFileSync(${JSON.stringify(book)}, 'begun\\n');
     Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ${blockMs});
     appendFileSync(${JSON.stringify(book)}, 'done\\n');

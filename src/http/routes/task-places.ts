@@ -10,18 +10,14 @@ import {
 } from '../../tasks/controls-tasks.ts';
 import { getTask } from '../../tasks/read.ts';
 import { NOTIFY_POLICIES, PRIORITIES } from '../../tasks/states.ts';
+import type { TaskRecord } from '../../tasks/task.ts';
 import type { Rooms } from '../rooms.ts';
 import { ACTOR, idOf, idParams, notFound, refusalsOfChange } from './shapes.ts';
 import { taskSchema } from './task-shapes.ts';
 
 const why = z.string().min(1).max(500).optional().describe('kept in the audit');
-const placeSchema = taskSchema.pick({
-  taskId: true,
-  status: true,
-  priority: true,
-  notifyPolicy: true,
-  deliveryStatus: true,
-});
+const placeSchema = taskSchema.pick({ taskId: true, status: true, priority: true });
+const toldSchema = taskSchema.pick({ taskId: true, status: true, notifyPolicy: true, deliveryStatus: true });
 
 /** The place of one task in the line: set aside, taken up again, moved up or down. A repeated call answers as the first did. */
 export const taskPlaceRoutes =
@@ -70,7 +66,7 @@ export const taskPlaceRoutes =
         summary: 'Change what its conversation is told of a task; what was sent stays said',
         params: idParams,
         body: z.strictObject({ policy: z.enum(NOTIFY_POLICIES), why }),
-        response: { 200: placeSchema, ...refusalsOfChange },
+        response: { 200: toldSchema, ...refusalsOfChange },
       },
       handler: async ({ params: { id }, body }) => {
         const [answer] = await store.write(setNotifyPolicy, [{ id: idOf(store.ids, id, 'task'), by: ACTOR, ...body }]);
@@ -80,12 +76,7 @@ export const taskPlaceRoutes =
   };
 
 /** The task as it is now. @throws AppError not_found, conflict with why it was refused */
-async function placeOf(
-  store: Rooms['store'],
-  id: string,
-  answer: PlaceAnswer,
-  refused: string,
-): Promise<z.infer<typeof placeSchema>> {
+async function placeOf(store: Rooms['store'], id: string, answer: PlaceAnswer, refused: string): Promise<TaskRecord> {
   if (answer.result === 'refused') throw new AppError('conflict', `task ${id} is ${answer.status}: ${refused}`);
   const task = answer.result === 'unknown' ? undefined : await getTask(store, store.ids, idOf(store.ids, id, 'task'));
   if (!task) throw notFound('task', id);
