@@ -166,7 +166,6 @@ export class AgentRegistry {
 
   /** @param reader the transaction of the caller, where there is one */
   async list(reader: Reader = this.#options.store): Promise<AgentView[]> {
-    const { clock, offlineMs } = this.#options;
     const active = new Map((await activeRunCounts(reader)).map((row) => [row.agent_id, row.count]));
     const drains = new Map((await reader.all(allDrains, {})).map((row) => [row.agent_id, drainFrom(row)]));
     return (await listAgents(reader)).map((row) => {
@@ -174,7 +173,7 @@ export class AgentRegistry {
       const known = this.roster.get(row.agent_id)?.standing ?? newStanding(null);
       return {
         agentId: row.agent_id,
-        online: known.stoppedAt === null && clock.now() - lastSeenAt < offlineMs,
+        online: this.#isOnline(known, lastSeenAt),
         lastSeenAt,
         version: row.version,
         host: row.host,
@@ -191,10 +190,9 @@ export class AgentRegistry {
 
   /** Everybody as memory knows him, each as if he had room; for hints. */
   agents(): WhyAgent[] {
-    const { clock, offlineMs } = this.#options;
     return [...this.roster.all()].map((agent) => {
       const lastSeenAt = Math.max(agent.lastSeenAt, this.#contacts.get(agent.agentId)?.at ?? 0);
-      const online = agent.standing.stoppedAt === null && clock.now() - lastSeenAt < offlineMs;
+      const online = this.#isOnline(agent.standing, lastSeenAt);
       return { ...agent, lastSeenAt, online, freeSlots: 1, ...heldBack(agent.standing) };
     });
   }
@@ -229,6 +227,11 @@ export class AgentRegistry {
     const { agentId, pools, labels, runtimes, standing } = instance;
     this.#instances.set(agentId, instance);
     this.roster.entered({ agentId, pools, labels, runtimes, lastSeenAt, standing });
+  }
+
+  #isOnline({ stoppedAt }: Standing, lastSeenAt: number): boolean {
+    const { clock, offlineMs } = this.#options;
+    return stoppedAt === null && clock.now() - lastSeenAt < offlineMs;
   }
 
   #isLocal(bootId: string): boolean {

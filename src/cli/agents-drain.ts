@@ -1,28 +1,7 @@
 import type { Command } from 'commander';
-import type { AgentNote } from '../releases/agent-notes.ts';
+import type { AgentShown } from '../http/agent-shapes.ts';
 import { path } from './api.ts';
 import type { Act } from './context.ts';
-
-/** An agent as the gateway lists it. */
-export interface AgentRow {
-  agentId: string;
-  online: boolean;
-  lastSeenAt: number;
-  version: string;
-  host: string;
-  pools: string[];
-  labels: Record<string, string>;
-  runtimes: string[];
-  concurrency: number;
-  load: number | null;
-  activeRuns: number;
-  cores?: number;
-  freeMemory?: number;
-  draining?: { at: number; by: string; why?: string };
-  overloaded?: 'load' | 'memory';
-  deadReports?: AgentNote['deadReports'];
-  upgrade?: AgentNote['upgrade'];
-}
 
 /** `errand agents drain` and `resume`. */
 export function agentDrainCommands(agents: Command, act: Act): void {
@@ -37,7 +16,7 @@ export function agentDrainCommands(agents: Command, act: Act): void {
       .addHelpText('after', `\nExample:\n  errand agents ${verb} hotel-12`)
       .action(
         act(async ({ api, show }, agentId: string, options: { why?: string }) => {
-          const agent = await api().post<AgentRow>(`${path`/api/agents/${agentId}`}/${verb}`, options);
+          const agent = await api().post<AgentShown>(`${path`/api/agents/${agentId}`}/${verb}`, options);
           show(agent, () => (agent.draining ? drainedText(agent) : `Agent ${agentId} takes work again.`));
         }),
       );
@@ -45,7 +24,7 @@ export function agentDrainCommands(agents: Command, act: Act): void {
 }
 
 /** `online`, `draining`, `overloaded (load 3.8 of 2 cores)`, `offline`; what a person has asked for is told in every state. */
-export function agentState({ online, draining, overloaded, ...machine }: AgentRow): string {
+export function agentState({ online, draining, overloaded, ...machine }: AgentShown): string {
   const words = [
     ...(online ? [] : ['offline']),
     ...(draining ? ['draining'] : []),
@@ -54,13 +33,13 @@ export function agentState({ online, draining, overloaded, ...machine }: AgentRo
   return words.length === 0 ? 'online' : words.join(', ');
 }
 
-function shortageText(shortage: 'load' | 'memory', { load, cores, freeMemory }: Partial<AgentRow>): string {
+function shortageText(shortage: 'load' | 'memory', { load, cores, freeMemory }: Partial<AgentShown>): string {
   if (shortage === 'memory') return `${Math.floor((freeMemory ?? 0) * 100)} % memory free`;
   if (cores === undefined) return `load ${(load ?? 0).toFixed(2)} for each core`;
   return `load ${((load ?? 0) * cores).toFixed(1)} of ${cores} ${cores === 1 ? 'core' : 'cores'}`;
 }
 
-function drainedText({ agentId, activeRuns }: AgentRow): string {
+function drainedText({ agentId, activeRuns }: AgentShown): string {
   const left = activeRuns === 0 ? 'it runs nothing' : `it finishes ${activeRuns} ${activeRuns === 1 ? 'run' : 'runs'}`;
   return `Agent ${agentId} takes nothing new; ${left}. Let it go on with: errand agents resume ${agentId}`;
 }

@@ -1,6 +1,7 @@
 import type { Command } from 'commander';
 import { AppError } from '../errors.ts';
-import { type AgentRow, agentState } from './agents-drain.ts';
+import type { AgentShown } from '../http/agent-shapes.ts';
+import { agentState } from './agents-drain.ts';
 import { agentNotes } from './agents-publish.ts';
 import { path } from './api.ts';
 import type { Act, Context } from './context.ts';
@@ -23,14 +24,14 @@ export function agentShowCommand(agents: Command, act: Act): void {
 
 async function showAgent({ api, show }: Context, id: string): Promise<void> {
   const gateway = api();
-  const { agents } = await gateway.get<{ agents: AgentRow[] }>('/api/agents');
+  const { agents } = await gateway.get<{ agents: AgentShown[] }>('/api/agents');
   const agent = agents.find(({ agentId }) => agentId === id);
   if (!agent) throw new AppError('not_found', `there is no agent ${JSON.stringify(id)}`);
   const { diagnostics } = await gateway.get<{ diagnostics: Diagnostic[] }>(path`/api/agents/${id}/diagnostics`);
   show({ ...agent, diagnostics }, () => [describe(agent), diagnosticsText(diagnostics)].join('\n\n'));
 }
 
-function describe(agent: AgentRow): string {
+function describe(agent: AgentShown): string {
   const labels = Object.entries(agent.labels).map(([key, value]) => `${key}=${value}`);
   return fields([
     ['agent', agent.agentId],

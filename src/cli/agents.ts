@@ -2,7 +2,8 @@ import type { Command } from 'commander';
 import { isLoopback } from '../config/gateway-url.ts';
 import { durationMs } from '../config/settings.ts';
 import { AppError } from '../errors.ts';
-import { type AgentRow, agentDrainCommands, agentState } from './agents-drain.ts';
+import type { AgentShown } from '../http/agent-shapes.ts';
+import { agentDrainCommands, agentState } from './agents-drain.ts';
 import { agentNotes, publishCommands } from './agents-publish.ts';
 import { agentShowCommand } from './agents-show.ts';
 import { path } from './api.ts';
@@ -46,7 +47,7 @@ function collect(value: string, before: string[] = []): string[] {
 }
 
 async function list({ api, show }: Context): Promise<void> {
-  const answer = await api().get<{ agents: AgentRow[] }>('/api/agents');
+  const answer = await api().get<{ agents: AgentShown[] }>('/api/agents');
   show(answer, () => {
     const rows = answer.agents.map((agent) => [
       agent.agentId,

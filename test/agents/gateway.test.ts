@@ -200,6 +200,20 @@ describe('pull', () => {
     expect([core.dispatch.waiting, core.store.stats().transactions - before]).toEqual([0, 1]);
   });
 
+  it('a pull in vain costs no transaction once the line is known, and is still offered what an answer lost', async () => {
+    await agent.pull();
+    const before = core.store.stats().transactions;
+    const gone = new AbortController();
+    const pull = agent.pull(2, { ...WAIT, gone: gone.signal });
+    await parked();
+    gone.abort();
+    await pull;
+    expect(core.store.stats().transactions - before).toBe(0);
+    await core.create();
+    const [lost] = (await agent.pull()).tasks;
+    expect((await agent.pull(2, { ...WAIT, holding: [] })).tasks).toEqual([lost]);
+  });
+
   it('agents that wait share what comes, first come first served, each task once', async () => {
     const others = await Promise.all(
       ['b1', 'b2', 'b3'].map(async (name) => {

@@ -18,7 +18,7 @@ export interface LeaseGuardOptions {
 
 /** An agent whose loop has not turned for so long is not alive: its leases run out (docs/agents.md). */
 const SILENCE_MS = 5 * 60_000;
-/** A run that is over within this share of a lease needs no thread; starting one takes up to a second of a processor. */
+/** A run that is over within this share of a lease needs no thread; starting one means loading its code anew. */
 const SHORT_RUN_SHARE = 1 / 10;
 /** After so many heartbeats without a run the thread ends: it takes about 30 MB. */
 const IDLE_BEATS = 3;
