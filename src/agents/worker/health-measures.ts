@@ -2,7 +2,7 @@ import { readdir, readFile, stat, statfs } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type IntervalHistogram, monitorEventLoopDelay } from 'node:perf_hooks';
 import type { SelfCheckName } from '../health-protocol.ts';
-import { isLive, type ProcessStat, readProcesses } from './process-table.ts';
+import { isLive, type ProcessStat, readChildren } from './process-table.ts';
 
 /** From where on a check fails. */
 export interface HealthLimits {
@@ -36,7 +36,7 @@ const LIMITS: HealthLimits = {
   stuckChildren: 1,
 };
 
-const LAG_RESOLUTION_MS = 50;
+const LAG_RESOLUTION_MS = 500;
 /** So many files of the spool folder are added up. */
 const MAX_FILES = 10_000;
 
@@ -73,7 +73,7 @@ export class HealthProbe {
       lagMs,
       spoolBytes: await folderBytes(this.#spoolDir),
       ...(await freeSpace([this.#spoolDir, this.#workDir])),
-      stuckChildren: this.#stuck(await readProcesses(), new Set(groups)),
+      stuckChildren: this.#stuck(await readChildren(), new Set(groups)),
     };
   }
 
@@ -97,10 +97,8 @@ export class HealthProbe {
     return failures.filter(([, isFailed]) => isFailed).map(([name]) => name);
   }
 
-  #stuck(processes: readonly ProcessStat[], groups: ReadonlySet<number>): number {
-    const suspects = processes.filter(
-      (one) => one.ppid === process.pid && (!isLive(one) || one.state === 'D' || isForgotten(one, groups)),
-    );
+  #stuck(children: readonly ProcessStat[], groups: ReadonlySet<number>): number {
+    const suspects = children.filter((one) => !isLive(one) || one.state === 'D' || isForgotten(one, groups));
     const names = suspects.map(({ pid, startedAt }) => `${pid}@${startedAt}`);
     const stuck = names.filter((name) => this.#suspects.has(name)).length;
     this.#suspects = new Set(names);

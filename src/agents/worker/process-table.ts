@@ -50,6 +50,14 @@ export async function readProcesses(): Promise<ProcessStat[]> {
   return stats.filter((stat) => stat !== undefined);
 }
 
+/** The processes that this one has started itself. On Linux without looking at all the others, where the kernel can tell. */
+export async function readChildren(): Promise<ProcessStat[]> {
+  const pids = HAS_PROC ? await childPids() : undefined;
+  if (!pids) return (await readProcesses()).filter(({ ppid }) => ppid === process.pid);
+  const stats = await Promise.all(pids.map(readStat));
+  return stats.filter((stat) => stat !== undefined).filter(({ ppid }) => ppid === process.pid);
+}
+
 /** One process, or undefined where there is none of this number. Linux only. */
 export async function readStat(pid: number): Promise<ProcessStat | undefined> {
   const text = await readFile(`/proc/${pid}/stat`, 'utf8').catch(() => undefined);
@@ -133,6 +141,17 @@ async function laterPids({ pgid, ranLong }: RunMark): Promise<number[]> {
   if (ranLong || !Number.isInteger(last)) return others;
   // Numbers that have come round begin anew from below.
   return others.filter((pid) => (last >= pgid ? pid > pgid && pid <= last : pid > pgid || pid <= last));
+}
+
+/** proc_pid_children(5), which every thread has of its own; undefined on kernels without it. */
+async function childPids(): Promise<number[] | undefined> {
+  const threads = await readdir('/proc/self/task').catch(() => []);
+  const lists = await Promise.all(
+    threads.map((thread) => readFile(`/proc/self/task/${thread}/children`, 'utf8').catch(() => undefined)),
+  );
+  const known = lists.filter((list) => list !== undefined);
+  if (known.length === 0) return undefined;
+  return known.flatMap((list) => list.split(' ').flatMap((pid) => (pid.trim() === '' ? [] : [Number(pid)])));
 }
 
 /** From the kernel's word about our own memory; it is 16 or 64 KiB on some machines. */

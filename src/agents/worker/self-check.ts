@@ -20,7 +20,7 @@ export interface SelfCheckOptions {
   runs: { started(): Pick<Run, 'runId' | 'pgid'>[] };
   log: Log;
   version: string;
-  /** Between two checks, milliseconds; default a minute. */
+  /** Between two checks, milliseconds; default a minute. The first comes at a random moment of the first such time. */
   everyMs?: number;
   limits?: Partial<HealthLimits>;
   /** Whether the gateway knows this instance: before that nothing can be posted. */
@@ -49,8 +49,14 @@ export class SelfCheck implements Service {
     this.#options = options;
     this.#probe = new HealthProbe(options);
     const everyMs = options.everyMs ?? EVERY_MS;
+    let isFirst = true;
     this.#poller = new Poller({
       runOnce: async (signal) => {
+        // Agents that start together (a fleet, a machine with many) are not to look at themselves together.
+        if (isFirst) {
+          isFirst = false;
+          return Math.random() * everyMs;
+        }
         await this.checkOnce(signal);
         return everyMs;
       },
