@@ -68,7 +68,9 @@ class SimulatedAgent {
     await Promise.all([this.beat(life), this.work(life)]);
   }
 
+  /** The registration was a sign of life: the first heartbeat comes somewhere in the interval, as with agents that wake at any time. */
   async beat(life) {
+    await this.rest(HEARTBEAT_MS * Math.random());
     while (!isOver) {
       const activeRuns = [...this.running].map(([runId, { leaseToken }]) => ({ runId, leaseToken }));
       const sentAt = now();

@@ -61,7 +61,7 @@ describe('measures', () => {
     const watching = probe({ lagMs: 200 });
     watching.start();
     try {
-      await new Promise((resolve) => setTimeout(resolve, 100));
+      await new Promise((resolve) => setTimeout(resolve, 1_100));
       const until = performance.now() + 1_200;
       while (performance.now() < until);
       await new Promise((resolve) => setTimeout(resolve, 100));
