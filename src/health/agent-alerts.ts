@@ -3,7 +3,7 @@ import type { Log } from '../log.ts';
 import type { NewMessage } from '../outbox/message.ts';
 import { Poller, type Service } from '../service.ts';
 import { type Lang, langOf } from '../sessions/lang.ts';
-import { getSession } from '../sessions/sessions.ts';
+import { getSession, type Session } from '../sessions/sessions.ts';
 import type { Store } from '../store/store.ts';
 import type { Tx } from '../store/tx.ts';
 import { type AlertPlan, backText, offlineText, planOf, type Told } from './alert-words.ts';
@@ -35,7 +35,8 @@ export class AgentAlerts implements Service {
   readonly #monotonic: () => number;
   /** Since when this process has seen an agent away without a break, by its own clock. */
   #awaySince = new Map<string, number>();
-  #warned = false;
+  /** Conversations that were said to be unknown. */
+  readonly #unknown = new Set<string>();
 
   constructor(options: AgentAlertsOptions) {
     this.#options = options;
@@ -84,51 +85,59 @@ export class AgentAlerts implements Service {
     return planOf(rows, now, (agentId) => at - (this.#awaySince.get(agentId) ?? at));
   }
 
+  /** While none of the conversations is known nothing counts as told: the first that speaks hears of everything. */
   async #carryOut(tx: Tx, { away, returned, back, gone }: AlertPlan): Promise<void> {
+    const homes = await this.#homes(tx);
     if (returned.length + gone.length > 0)
       await tx.run(markBack, {
         rows: [...returned.map((agentId) => [agentId, tx.now]), ...gone.map((agentId) => [agentId, null])],
       });
-    if (away.length > 0) {
+    if (away.length > 0 && homes.length > 0) {
       const rows = away.map(({ agentId, offlineAt }) => [agentId, offlineAt]);
       const told = new Set((await tx.all(insertAlerts, { rows, now: tx.now })).map(({ agent_id }) => agent_id));
       await this.#tell(
         tx,
+        homes,
         away.filter(({ agentId }) => told.has(agentId)),
         offlineText,
       );
     }
-    if (back.length > 0) {
+    if (back.length > 0 && homes.length > 0) {
       const rows = await tx.all(deleteAlerts, { rows: back.map((agentId) => [agentId]) });
       await this.#tell(
         tx,
+        homes,
         rows.map(({ agent_id, offline_at }) => ({ agentId: agent_id, offlineAt: offline_at, seenAt: null })),
         backText,
       );
     }
   }
 
+  async #homes(tx: Tx): Promise<Session[]> {
+    const homes: Session[] = [];
+    for (const sessionKey of this.#options.sessionKeys) {
+      const session = await getSession(tx, sessionKey);
+      if (session) homes.push(session);
+      else if (!this.#unknown.has(sessionKey)) {
+        this.#unknown.add(sessionKey);
+        const advice = 'ERRAND_ALERT_SESSIONS names a conversation that never spoke; say anything there once';
+        this.#options.log.warn('alerts.session_unknown', { sessionKey, advice });
+      }
+    }
+    return homes;
+  }
+
   async #tell(
     tx: Tx,
+    homes: readonly Session[],
     agents: readonly Told[],
     textOf: (lang: Lang, agents: readonly Told[], now: number) => string,
   ): Promise<void> {
-    const { outbox, sessionKeys, lang, log } = this.#options;
-    const messages: NewMessage[] = [];
-    for (const sessionKey of sessionKeys) {
-      const session = await getSession(tx, sessionKey);
-      if (!session) {
-        if (!this.#warned)
-          log.warn('alerts.session_unknown', {
-            sessionKey,
-            advice: 'ERRAND_ALERT_SESSIONS names a conversation that never spoke',
-          });
-        this.#warned = true;
-        continue;
-      }
-      const text = textOf(langOf(session, '', lang), agents, tx.now);
-      messages.push({ route: session.route, sessionKey, kind: 'notice', text });
-    }
+    const { outbox, lang, log } = this.#options;
+    const messages = homes.map((home): NewMessage => {
+      const text = textOf(langOf(home, '', lang), agents, tx.now);
+      return { route: home.route, sessionKey: home.sessionKey, kind: 'notice', text };
+    });
     await outbox.enqueue(tx, messages);
     tx.afterCommit(() => log.info('alerts.told', { agents: agents.map(({ agentId }) => agentId) }));
   }

@@ -132,9 +132,12 @@ describe('A01: an agent whose loop is blocked for longer than its lease', () => 
   }, 90_000);
 });
 
-describe('hand-over at a lease of 30 s', () => {
-  it('A46: SIGTERM gives the run back, and a waiting agent has it in the same moment; the agent is shown as gone', async () => {
-    const processes = await house();
+/** So long that nothing which waits for a lease to end could pass. */
+const TEN_MINUTES = { ERRAND_LEASE_MS: '600000' };
+
+describe('hand-over at a lease of ten minutes', () => {
+  it('A46: SIGTERM gives the run back, and a waiting agent has it without waiting for the lease; the agent is shown as gone', async () => {
+    const processes = await house(TEN_MINUTES);
     const first = await agentThatWaits(processes, 'first');
     const id = await submit(processes, 'sleep', { seconds: 600 });
     await untilRunning(processes, id);
@@ -142,14 +145,13 @@ describe('hand-over at a lease of 30 s', () => {
     first.kill('SIGTERM');
     const [gone, next] = await untilTakenOver(processes, id);
     expect([gone!.agentId, gone!.outcome, next!.agentId]).toEqual(['first', 'released', 'second']);
-    expect(next!.claimedAt - gone!.endedAt!).toBeLessThan(500);
     expect(await exitOf(first)).toBe(0);
     expect((await agentsOf(processes)).find(({ agentId }) => agentId === 'first')).toMatchObject({ online: false });
     expect((await taskOf(processes, id)).attempt).toBe(1);
   }, 90_000);
 
   it('kill -9: the next instance on the same machine takes over without waiting for the lease', async () => {
-    const processes = await house();
+    const processes = await house(TEN_MINUTES);
     const token = await processes.agentToken('only');
     const first = await processes.agent('only', token);
     const id = await submit(processes, 'sleep', { seconds: 600 });
@@ -158,7 +160,6 @@ describe('hand-over at a lease of 30 s', () => {
     await processes.agent('only', token);
     const [gone, next] = await untilTakenOver(processes, id);
     expect([gone!.outcome, next!.agentId]).toEqual(['lost', 'only']);
-    expect(next!.claimedAt - gone!.endedAt!).toBeLessThan(1_000);
   }, 90_000);
 });
 

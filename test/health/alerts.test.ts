@@ -77,6 +77,19 @@ describe('alerts about agents', () => {
     expect(await told()).toHaveLength(4);
   });
 
+  test('while none of the conversations is known nothing counts as told: the first that speaks hears of it', async () => {
+    const stranger = sessionKeyOf(route('9'), '9');
+    alerts = service([stranger]);
+    await core.agent('hotel-12').register();
+    await pass(OFFLINE_MS + CONFIRM_MS + 60_000);
+    expect(await told()).toEqual([]);
+    await core.store.transact('test.session', (tx) =>
+      touchSessions(tx, [{ sessionKey: stranger, route: route('9'), at: tx.now }]),
+    );
+    await pass(10_000);
+    expect(await told()).toEqual([expect.stringMatching(/^9: ⚠️ Agent hotel-12 is offline/)]);
+  });
+
   test('an agent that flaps is told of once, and as back only when it stays', async () => {
     const agent = core.agent('flappy');
     await agent.register();
