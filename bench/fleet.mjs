@@ -184,6 +184,7 @@ const figures = {
   rss_early_mb: round2(memory.early),
   rss_late_mb: round2(memory.late),
   rss_ratio: round2(memory.late / memory.early),
+  rss_by_minute_mb: Array.from({ length: MINUTES }, (_, minute) => Math.round(memoryAt((minute + 1) / MINUTES))),
 };
 isOver = true;
 for (const agent of agents) agent.death.abort();

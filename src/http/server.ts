@@ -1,12 +1,13 @@
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import fastify, { type FastifyError, type FastifyInstance } from 'fastify';
-import { serializerCompiler, validatorCompiler } from 'fastify-type-provider-zod';
+import { validatorCompiler } from 'fastify-type-provider-zod';
 import type { ChannelDoor } from '../channels/channel.ts';
 import { AppError } from '../errors.ts';
 import type { Log } from '../log.ts';
 import type { HotRoutes } from './hot.ts';
 import { problemHeaders, problemOf, toAppError } from './problem.ts';
+import { answerSerializer } from './serialize.ts';
 
 export interface HttpServerOptions {
   host: string;
@@ -49,7 +50,7 @@ export async function startHttpServer(options: HttpServerOptions): Promise<HttpS
   // What programs have printed must never be taken for a page.
   app.addHook('onRequest', async (_request, reply) => void reply.header('x-content-type-options', 'nosniff'));
   app.setValidatorCompiler(validatorCompiler);
-  app.setSerializerCompiler(serializerCompiler);
+  app.setSerializerCompiler(answerSerializer);
   app.setErrorHandler((error: FastifyError, _request, reply) => {
     const known = frameworkError(error) ?? toAppError(error, log);
     return reply

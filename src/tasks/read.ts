@@ -166,9 +166,12 @@ type Present<T> = { [K in keyof T]?: NonNullable<T[K]> };
 
 /** Leaves out what is null. */
 function present<T extends Record<string, unknown>>(fields: T): Present<T> {
-  return Object.fromEntries(
-    Object.entries(fields).filter(([, value]) => value !== null && value !== undefined),
-  ) as Present<T>;
+  const found: Record<string, unknown> = {};
+  for (const name in fields) {
+    const value = fields[name];
+    if (value !== null && value !== undefined) found[name] = value;
+  }
+  return found as Present<T>;
 }
 
 function json(text: string | null): unknown {

@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { taskPageSchema } from '../../src/http/routes/task-shapes.ts';
 import { requestPairing } from '../../src/sessions/pairing.ts';
 import { TestGateway } from '../support/gateway.ts';
 import { until } from '../support/until.ts';
@@ -110,6 +111,43 @@ describe('tasks', () => {
     expect((await post<Problem>(`/api/tasks/${id}/retry`)).body).toMatchObject({ status: 409, code: 'conflict' });
     await post(`/api/tasks/${id}/cancel`);
     expect(await post(`/api/tasks/${id}/retry`)).toEqual({ status: 202, body: { taskId: id, status: 'queued' } });
+  });
+
+  test('a page of tasks holds what its schema says and nothing else, whatever a task has', async () => {
+    const id = await submit('hello', { pool: 'nobody', label: 'full' });
+    const { store } = gateway.gateway.rooms;
+    await store.transact('test.fill', (tx) =>
+      tx.exec(
+        tx.dialect.build
+          .updateTable('task')
+          .set({
+            ...{
+              error: 'e',
+              error_zh: 'z',
+              error_class: 'transient',
+              reason: 'r',
+              summary: 's',
+              progress: '{"percent":1,"message":"m"}',
+            },
+            ...{
+              question: '{"prompt":"p","options":["o"]}',
+              checkpoint_version: 2,
+              outputs: '{"k":"v"}',
+              started_at: 1,
+            },
+            ...{ cleanup_after: 3, cancel_requested_at: 4 },
+          })
+          .where('id', '=', store.ids.decode(id)!),
+      ),
+    );
+    const { body } = await get<{ tasks: { taskId: string }[] }>('/api/tasks?limit=200');
+    expect(body.tasks.length).toBeGreaterThan(5);
+    expect(body.tasks.find(({ taskId }) => taskId === id)).toMatchObject({
+      errorZh: 'z',
+      lane: 'main',
+      checkpointVersion: 2,
+    });
+    expect(taskPageSchema.parse(body)).toEqual(body);
   });
 
   test('ids that are none are 404 everywhere, ids in capitals work', async () => {

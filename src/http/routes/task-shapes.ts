@@ -2,7 +2,8 @@ import { z } from 'zod';
 import { NEED_CONDITIONS } from '../../tasks/needs-graph.ts';
 import { ERROR_CLASSES } from '../../tasks/run-words.ts';
 import { DELIVERY_STATES, NOTIFY_POLICIES, PRIORITIES, TASK_SOURCES, TASK_STATES } from '../../tasks/states.ts';
-import { epochMs, publicId } from './shapes.ts';
+import { answeredAsIs } from '../serialize.ts';
+import { epochMs, nextCursor, publicId } from './shapes.ts';
 
 const runSchema = z.object({
   runId: publicId,
@@ -39,10 +40,12 @@ export const taskSchema = z.object({
   template: z.string(),
   args: z.record(z.string(), z.union([z.string(), z.number(), z.boolean()])),
   priority: z.enum(PRIORITIES),
+  lane: z.string(),
   pool: z.string(),
   agent: z.string().optional(),
   result: z.object({ summary: z.string().nullable(), outputs: z.record(z.string(), z.string()) }).optional(),
   error: z.string().optional(),
+  errorZh: z.string().optional().describe('the error in Chinese, where it is one of ours'),
   errorClass: z.enum(ERROR_CLASSES).optional(),
   reason: z.string().optional(),
   source: z.enum(TASK_SOURCES),
@@ -82,6 +85,9 @@ export const taskSchema = z.object({
     .describe('of a task that is read alone: the files that its runs brought home'),
   runs: z.array(runSchema),
 });
+
+/** Tasks of a page are written as src/tasks/read.ts makes them. */
+export const taskPageSchema = answeredAsIs(z.object({ tasks: z.array(taskSchema), next: nextCursor }));
 
 export const eventSchema = z.object({
   type: z.string(),

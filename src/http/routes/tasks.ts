@@ -12,7 +12,6 @@ import {
   filterId,
   idOf,
   idParams,
-  nextCursor,
   notFound,
   pageOf,
   pageQuery,
@@ -20,7 +19,7 @@ import {
   refusalsOfChange,
   refusalsWithId,
 } from './shapes.ts';
-import { eventSchema, taskSchema } from './task-shapes.ts';
+import { eventSchema, taskPageSchema, taskSchema } from './task-shapes.ts';
 
 /** Reading, cancelling and retrying tasks. Submitting them is on the hot path (hot-routes.ts). */
 export const taskRoutes =
@@ -49,7 +48,7 @@ const readingRoutes =
         tags,
         summary: 'List tasks, the newest first',
         querystring: listQuery,
-        response: { 200: z.object({ tasks: z.array(taskSchema), next: nextCursor }), ...refusals },
+        response: { 200: taskPageSchema, ...refusals },
       },
       handler: async ({ query }) => {
         const { status, template, session, agent, flow, cursor, limit } = query;
