@@ -67,7 +67,7 @@ export async function flowsOf(
 ): Promise<FlowTable[]> {
   let query = reader.dialect.build.selectFrom('flow').selectAll().orderBy('id', 'desc').limit(filter.limit);
   if (filter.sessionKey !== undefined) query = query.where('owner_session_key', '=', filter.sessionKey);
-  if (filter.status !== undefined) query = query.where('status', '=', filter.status);
+  if (filter.status !== undefined) query = query.where('status', '=', sql.lit(filter.status));
   if (filter.before !== undefined) query = query.where('id', '<', filter.before);
   return reader.fetch(query);
 }

@@ -340,7 +340,7 @@ export function listMessages(reader: Reader, filter: OutboxFilter): Promise<List
     .select(['attempts', 'next_at', 'error', 'created_at', 'sent_at'])
     .orderBy('id', 'desc')
     .limit(filter.limit);
-  if (filter.status !== undefined) query = query.where('status', '=', filter.status);
+  if (filter.status !== undefined) query = query.where('status', '=', sql.lit(filter.status));
   if (filter.status === 'pending' || filter.status === 'sending') query = query.where(amongUnderWay);
   if (filter.sessionKey !== undefined) query = query.where('session_key', '=', filter.sessionKey);
   if (filter.before !== undefined) query = query.where('id', '<', filter.before);

@@ -1,11 +1,12 @@
 import { type RawBuilder, sql } from 'kysely';
 import type { EventTable, RunTable, TaskTable } from '../store/tables.ts';
 import type { Reader } from '../store/tx.ts';
+import { isFinal, type TaskState } from './states.ts';
 
 /** What people look at; built on the spot, unlike the hot statements of the verbs. */
 
 export interface TaskFilter {
-  status?: string;
+  status?: TaskState;
   template?: string;
   sessionKey?: string;
   agentId?: string;
@@ -20,9 +21,15 @@ export async function selectTasks(reader: Reader, filter: TaskFilter): Promise<T
   const build = reader.dialect.build;
   let query = build.selectFrom('task').selectAll('task').orderBy('task.id', 'desc').limit(filter.limit);
   if (filter.status !== undefined)
-    query = query.where('task.status', '=', filter.status).where(partOfIndex(filter.status));
+    // A literal: SQLite plans by what a partial index says of a bound value, and would prepare the statement anew at every call.
+    query = query.where('task.status', '=', sql.lit(filter.status)).where(partOfIndex(filter.status));
   if (filter.template !== undefined) query = query.where('task.template', '=', filter.template);
-  if (filter.sessionKey !== undefined) query = query.where('task.session_key', '=', filter.sessionKey);
+  if (filter.sessionKey !== undefined) {
+    query = query.where('task.session_key', '=', filter.sessionKey);
+    // Says nothing new, and leads to the index of what is not over in a conversation.
+    if (filter.status !== undefined && !isFinal(filter.status))
+      query = query.where('task.session_key', 'is not', null).where('task.ended_at', 'is', null);
+  }
   if (filter.flowId !== undefined) query = query.where('task.flow_id', '=', filter.flowId);
   if (filter.before !== undefined) query = query.where('task.id', '<', filter.before);
   if (filter.agentId !== undefined) {

@@ -7,7 +7,7 @@ import { listMessages } from '../../src/outbox/queries.ts';
 import { compileWith, sqliteDialect } from '../../src/store/dialect.ts';
 import type { Reader } from '../../src/store/tx.ts';
 import { selectTasks } from '../../src/tasks/read-queries.ts';
-import { TASK_STATES } from '../../src/tasks/states.ts';
+import { isFinal, TASK_STATES } from '../../src/tasks/states.ts';
 import { Core } from '../support/core.ts';
 
 let core: Core;
@@ -64,6 +64,15 @@ describe('A66: a page of a list reads along an index, however many rows there ar
     if (status === 'succeeded') expect(steps).toEqual(['SCAN task']);
     else expect(steps[0]).toMatch(/^SEARCH/);
   });
+
+  it.each(TASK_STATES.filter((status) => !isFinal(status)))(
+    'tasks of a conversation that are %s, however many of it are over',
+    async (status) => {
+      const steps = await planOf((reader) => selectTasks(reader, { status, sessionKey: 'k', limit: 51 }));
+      expect(steps).toEqual(SORTED);
+      expect(steps[0]).toMatch(/^SEARCH task USING INDEX task_live/);
+    },
+  );
 
   it.each(['active', 'waiting', 'blocked'])('flows that are %s', async (status) => {
     const steps = await planOf((reader) => flowsOf(reader, { status, limit: 51 }));

@@ -99,6 +99,8 @@ export const initialSchema: Migration = {
     "create index task_status on task (status, id) where status <> 'leased' and status <> 'running' and status <> 'succeeded'",
     'create unique index task_idempotency on task (idempotency) where idempotency is not null',
     'create index task_session on task (session_key, id) where session_key is not null',
+    // What is not over in a conversation, however much is.
+    'create index task_live on task (session_key, id) where session_key is not null and ended_at is null',
     'create index task_flow on task (flow_id) where flow_id is not null',
     // Without the state, which would tempt the planner to the status index and its whole backlog.
     'create index task_expiry on task (expires_at) where expires_at is not null and ended_at is null and run_id is null',
