@@ -1,6 +1,6 @@
 import type { Command } from 'commander';
 import { type AgentSettings, readAgentSettings } from '../config/agent.ts';
-import { SettingsError } from '../config/settings.ts';
+import { SettingsError } from '../config/values.ts';
 import { machineFindings, settingsFileFinding } from './agent-doctor-machine.ts';
 import { gatewayFindings } from './agent-doctor-network.ts';
 import type { Act, Context } from './context.ts';

@@ -3,7 +3,7 @@ import { InstallFolder } from '../agents/worker/upgrade/install-folder.ts';
 import { Supervisor } from '../agents/worker/upgrade/supervisor.ts';
 import { systemClock } from '../clock.ts';
 import type { AgentSettings } from '../config/agent.ts';
-import type { Environment } from '../config/settings.ts';
+import type { Environment } from '../config/values.ts';
 import type { Log } from '../log.ts';
 import { type Context, tell } from './context.ts';
 import { runUntilStopped } from './signals.ts';

@@ -1,6 +1,6 @@
 import type { Command } from 'commander';
 import { isLoopback } from '../config/gateway-url.ts';
-import { durationMs } from '../config/settings.ts';
+import { durationMs } from '../config/values.ts';
 import { AppError } from '../errors.ts';
 import type { AgentShown } from '../http/agent-shapes.ts';
 import { agentDrainCommands, agentState } from './agents-drain.ts';

@@ -1,7 +1,7 @@
 import type { Command } from 'commander';
 import { readAgentSettings } from '../config/agent.ts';
 import { readGatewaySettings } from '../config/gateway.ts';
-import { type SettingProblem, SettingsError } from '../config/settings.ts';
+import { type SettingProblem, SettingsError } from '../config/values.ts';
 import type { Act, Context } from './context.ts';
 
 /** `errand check` */

@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { parseEnv } from 'node:util';
 import type { Command } from 'commander';
-import { type Environment, SettingsError } from '../config/settings.ts';
+import { type Environment, SettingsError } from '../config/values.ts';
 import { AppError } from '../errors.ts';
 import { Api } from './api.ts';
 

@@ -1,6 +1,6 @@
 import { request } from 'node:http';
 import type { EffectBeginAnswer, EffectMarkAnswer, EffectVerb } from '../agents/protocol.ts';
-import type { Environment } from '../config/settings.ts';
+import type { Environment } from '../config/values.ts';
 import { AppError } from '../errors.ts';
 import { refusal } from './api.ts';
 

@@ -1,7 +1,7 @@
 import { appendFileSync } from 'node:fs';
 import { type Command, Option } from 'commander';
 import { EFFECT_POLICIES, type EffectBeginAnswer, type EffectMarkAnswer } from '../agents/protocol.ts';
-import { durationMs } from '../config/settings.ts';
+import { durationMs } from '../config/values.ts';
 import { AppError, messageOf } from '../errors.ts';
 import type { Act, Context } from './context.ts';
 import { callAgent } from './effect-client.ts';

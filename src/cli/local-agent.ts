@@ -4,7 +4,7 @@ import { mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { AgentIdentity, AgentTokens } from '../agents/tokens.ts';
 import { backoffMs } from '../backoff.ts';
-import type { Environment } from '../config/settings.ts';
+import type { Environment } from '../config/values.ts';
 import { canonicalJson } from '../ids.ts';
 import type { Log } from '../log.ts';
 

@@ -6,8 +6,9 @@ import { z } from 'zod';
 import type { LogLevel } from '../log.ts';
 import { inTheClear } from './gateway-url.ts';
 import { parseAllowed } from './http-allow.ts';
-import { type Environment, readSettings, type SettingProblem, SettingsError, setting } from './settings.ts';
+import { readSettings, setting } from './settings.ts';
 import { readUpgradeKey } from './upgrade-key.ts';
+import { type Environment, type SettingProblem, SettingsError } from './values.ts';
 
 /** What an agent process is told by its owner (agent.env.example). Relative paths are resolved against the working folder. */
 export interface AgentSettings {

@@ -1,6 +1,7 @@
 import { isAbsolute, join, resolve } from 'node:path';
 import { z } from 'zod';
-import { type Environment, readSettings, type SettingProblem, SettingsError, setting } from './settings.ts';
+import { readSettings, setting } from './settings.ts';
+import { type Environment, type SettingProblem, SettingsError } from './values.ts';
 
 /** Everything the gateway is told from outside; read once, frozen. */
 export interface GatewaySettings {

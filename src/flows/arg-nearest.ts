@@ -1,4 +1,4 @@
-import { distance } from '../config/settings.ts';
+import { distance } from '../config/values.ts';
 
 /** The known name a person most likely meant, or undefined where nothing is near enough. */
 export function nearest(name: string, known: readonly string[]): string | undefined {

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import type { Clock } from '../clock.ts';
-import { durationMs } from '../config/settings.ts';
+import { durationMs } from '../config/values.ts';
 import { AppError } from '../errors.ts';
 import type { IdCodec } from '../ids.ts';
 import type { Store } from '../store/store.ts';

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { byteCount, durationMs } from '../config/settings.ts';
+import { byteCount, durationMs } from '../config/values.ts';
 import { ROLES } from '../sessions/rights.ts';
 import { ERROR_CLASSES, ON_LOST } from '../tasks/run-words.ts';
 import { NOTIFY_POLICIES, PRIORITIES } from '../tasks/states.ts';

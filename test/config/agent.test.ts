@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { idFromHostname, readAgentSettings } from '../../src/config/agent.ts';
-import { SettingsError } from '../../src/config/settings.ts';
+import { SettingsError } from '../../src/config/values.ts';
 
 const dir = mkdtempSync(join(tmpdir(), 'errand-settings-'));
 afterAll(() => rmSync(dir, { recursive: true, force: true }));

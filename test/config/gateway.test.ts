@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { databasePath, readGatewaySettings } from '../../src/config/gateway.ts';
-import { SettingsError } from '../../src/config/settings.ts';
+import { SettingsError } from '../../src/config/values.ts';
 
 const TOKEN = '123456:ABC-def_123';
 const WECOM = {

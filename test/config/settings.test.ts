@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { z } from 'zod';
-import { byteCount, distance, durationMs, readSettings, SettingsError, setting } from '../../src/config/settings.ts';
+import { readSettings, setting } from '../../src/config/settings.ts';
+import { byteCount, distance, durationMs, SettingsError } from '../../src/config/values.ts';
 
 const SHAPE = {
   APP_PORT: setting.integer(1, 100).default(7),

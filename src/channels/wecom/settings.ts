@@ -1,4 +1,4 @@
-import { type SettingProblem, SettingsError } from '../../config/settings.ts';
+import { type SettingProblem, SettingsError } from '../../config/values.ts';
 import { aesKeyOf, keyWorks } from './crypto.ts';
 
 /** The settings of one self-built app (自建应用), as the operator copied them from WeCom's console. */

@@ -1,6 +1,6 @@
 import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
 import { z } from 'zod';
-import { durationMs } from '../../config/settings.ts';
+import { durationMs } from '../../config/values.ts';
 import { type BreakerView, listBreakers, probingTask } from '../../tasks/breaker-read.ts';
 import { BREAKER_STATES } from '../../tasks/breaker-state.ts';
 import type { Rooms } from '../rooms.ts';

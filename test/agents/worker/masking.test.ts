@@ -6,7 +6,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { maskingOf } from '../../../src/agents/worker/masking.ts';
 import { makeRunFolder } from '../../../src/agents/worker/runtime/run-folder.ts';
 import { readAgentSettings } from '../../../src/config/agent.ts';
-import type { SettingsError } from '../../../src/config/settings.ts';
+import type { SettingsError } from '../../../src/config/values.ts';
 import { shellTask } from '../../support/fake-gateway.ts';
 import { until } from '../../support/until.ts';
 import { type Rig, rig } from './rig.ts';

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { checkWecomSettings, WECOM_API_ROOT } from '../../../src/channels/wecom/settings.ts';
-import { SettingsError } from '../../../src/config/settings.ts';
+import { SettingsError } from '../../../src/config/values.ts';
 
 const good = {
   corpId: 'wx5823bf96d3bd56c7',
