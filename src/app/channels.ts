@@ -1,8 +1,6 @@
 import type { Channel, ChannelPort } from '../channels/channel.ts';
-import { createTelegramChannel } from '../channels/telegram/channel.ts';
 import { createWebchatChannel } from '../channels/webchat/channel.ts';
 import { DUPLICATE_WINDOW_MS } from '../channels/wecom/recent.ts';
-import { createWecomChannel } from '../channels/wecom/wecom-channel.ts';
 import { COMMANDS } from '../commands/registry.ts';
 import { createChannelPort } from '../intake/inbox.ts';
 import type { Base } from './base.ts';
@@ -16,26 +14,28 @@ export interface OpenChannels {
   readonly webchatPort: ChannelPort;
 }
 
-/** The web chat, and whatever the settings name. */
-export function openChannels(base: Base, onStored: () => void): OpenChannels {
+/** The web chat, and whatever the settings name: what a platform needs is loaded where there is such a channel only. */
+export async function openChannels(base: Base, onStored: () => void): Promise<OpenChannels> {
   const { store, outbox, clock, log, settings } = base;
   // One gateway per SQLite file: a restarted one is the same holder and need not wait for its predecessor's leases.
   const port = (channel: Channel['name']) =>
     createChannelPort({ store, channel, account: 'default', outbox, onStored, holder: 'gateway' });
   const webchatPort = port('webchat');
   const channels = [createWebchatChannel({ account: 'default', port: webchatPort, clock, log })];
-  if (settings.telegram) channels.push(telegram(base, settings.telegram, port('telegram')));
+  if (settings.telegram) channels.push(await telegram(base, settings.telegram, port('telegram')));
   if (settings.wecom) {
+    const { createWecomChannel } = await import('../channels/wecom/wecom-channel.ts');
     channels.push(createWecomChannel({ ...settings.wecom, account: 'default', port: port('wecom'), clock, log }));
   }
   return { channels: new Map(channels.map((channel) => [`${channel.name}/${channel.account}`, channel])), webchatPort };
 }
 
-function telegram(
+async function telegram(
   { clock, log, settings }: Base,
   own: NonNullable<Base['settings']['telegram']>,
   port: ChannelPort,
-): Channel {
+): Promise<Channel> {
+  const { createTelegramChannel } = await import('../channels/telegram/channel.ts');
   const commands = COMMANDS.map(({ name, help }) => ({ command: name, description: help.en }));
   const publicUrl = own.mode === 'webhook' ? { publicUrl: settings.publicUrl } : {};
   log.addSecret(own.token);

@@ -78,7 +78,7 @@ export async function buildHouse(
   const chat = new ChatChanges();
   const finished = createFinishedTasks();
   const artifacts = new Artifacts({ store, log, folder: join(settings.stateDir, 'artifacts') });
-  const { followup, intake, open, delivery, logFollows } = chatRooms(base, agents, isDraining);
+  const { followup, intake, open, delivery, logFollows } = await chatRooms(base, agents, isDraining);
   const { retention, taskAudit } = upkeepRooms(
     base,
     { ...agents, ...open },
@@ -147,7 +147,11 @@ function templatesFolder({ templatesDir }: GatewaySettings): string {
 }
 
 /** From a stored message to an errand, and from an answer to its chat. */
-function chatRooms(base: Base, { why, hints }: { why: Rooms['why']; hints: TakerHints }, isDraining: () => boolean) {
+async function chatRooms(
+  base: Base,
+  { why, hints }: { why: Rooms['why']; hints: TakerHints },
+  isDraining: () => boolean,
+) {
   const { store, clock, log, templates, outbox, emit } = base;
   const { timeZone, lang } = base.settings;
   const hintFor = hints.hintFor.bind(hints);
@@ -168,7 +172,7 @@ function chatRooms(base: Base, { why, hints }: { why: Rooms['why']; hints: Taker
     wakeLogFollows: () => logFollows.wake(),
   };
   const intake = createIntake({ store, log, rooms });
-  const open = openChannels(base, () => intake.wake());
+  const open = await openChannels(base, () => intake.wake());
   const delivery = createDelivery({ store, clock, log, channels: open.channels, outbox, safeRepeat: SAFE_REPEAT });
   return { followup, intake, open, delivery, logFollows };
 }
