@@ -37,6 +37,7 @@ export function Composer() {
   return (
     <form
       class="composer"
+      aria-label={words.field}
       onSubmit={(event) => {
         event.preventDefault();
         send();

@@ -2,6 +2,7 @@ import { useLayoutEffect, useRef } from 'preact/hooks';
 import type { ChatMessage } from './api.ts';
 import { proposal } from './composer.tsx';
 import { type Draft, drafts, hasEarlier, loadEarlier, messages, phase, retry } from './conversation.ts';
+import './files.css';
 import { LOCALE, words } from './words.ts';
 
 const timeOfDay = new Intl.DateTimeFormat(LOCALE, { hour: '2-digit', minute: '2-digit' });
@@ -126,14 +127,22 @@ function Files({ files }: { files: NonNullable<ChatMessage['files']> }) {
           <a href={url} download>
             {name}
           </a>{' '}
-          {size.format(bytes / 1024)}
+          {sizeWords(bytes)}
         </li>
       ))}
     </ul>
   );
 }
 
-const size = new Intl.NumberFormat(LOCALE, { style: 'unit', unit: 'kilobyte', maximumFractionDigits: 1 });
+/** Of the largest unit that leaves something in front of the point. */
+function sizeWords(bytes: number): string {
+  const [unit, each] =
+    bytes < 1_024 ? ['byte', 1] : bytes < 1_024 ** 2 ? ['kilobyte', 1_024] : ['megabyte', 1_024 ** 2];
+  const format = { style: 'unit', unit, unitDisplay: 'long', maximumFractionDigits: 1 } as const;
+  return new Intl.NumberFormat(LOCALE, unit === 'byte' ? format : { ...format, unitDisplay: 'short' }).format(
+    bytes / each,
+  );
+}
 
 function DraftLine({ draft }: { draft: Draft }) {
   const hasFailed = draft.state === 'failed';

@@ -1,10 +1,11 @@
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Browser, BrowserContextOptions, Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { createLoginLink } from '../../src/sessions/logins.ts';
 import {
+  barriers,
   ensurePage,
   hasBrowser,
   launchBrowser,
@@ -117,6 +118,50 @@ describe.skipIf(!hasBrowser && process.env.CI !== 'true')('the web chat in a bro
     expect(raw.headers.get('content-type')).not.toMatch(/html|svg|xml/);
     expect(raw.headers.get('x-content-type-options')).toBe('nosniff');
     await rm(folder, { recursive: true, force: true });
+  });
+
+  it('a file that a program brings home is a link under its result, and what it leads to is the file', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'errand-files-'));
+    const command = JSON.stringify([
+      'sh',
+      '-c',
+      'printf "room,guest\\n12,Ada\\n" > "$ERRAND_ARTIFACTS/guests <12>.csv"',
+    ]);
+    await writeFile(join(folder, 'list.yaml'), `id: list\ntitle: { en: List, zh: List }\ncommand: ${command}\n`);
+    await gateway.stop();
+    gateway = await TestGateway.start({ ERRAND_TEMPLATES_DIR: folder });
+    address.pointTo(gateway.url);
+    await gateway.agent();
+    const { page, faults } = await signIn('ann', 'Ann');
+    await say(page, '/run list');
+    const link = page.getByRole('list', { name: 'Files' }).getByRole('link', { name: 'guests <12>.csv' });
+    await link.waitFor();
+    expect(await page.getByRole('list', { name: 'Files' }).textContent()).toContain('18 bytes');
+    const [download] = await Promise.all([page.waitForEvent('download'), link.click()]);
+    expect(await readFile(await download.path(), 'utf8')).toBe('room,guest\n12,Ada\n');
+    expect(download.suggestedFilename()).toMatch(/^guests .12.\.csv$/);
+    expect(await barriers(page)).toEqual([]);
+    expect(faults).toEqual([]);
+    await rm(folder, { recursive: true, force: true });
+  });
+
+  it.each(['light', 'dark'] as const)('axe finds no barrier in the pages, %s', async (colorScheme) => {
+    await gateway.agent();
+    const watched = await openPage(browser, address.url, { colorScheme });
+    pages.push(watched);
+    await watched.page.goto(`${address.url}/chat`);
+    await watched.page.getByRole('heading').first().waitFor();
+    expect(await barriers(watched.page)).toEqual([]);
+    const { path } = await createLoginLink(gateway.gateway.rooms.store, { userId: 'ann', name: 'Ann' });
+    await watched.page.goto(`${address.url}${path}`);
+    await watched.page.getByRole('button').waitFor();
+    expect(await barriers(watched.page)).toEqual([]);
+    await watched.page.getByRole('button').click();
+    await watched.page.getByText('What can I do for you?').waitFor();
+    expect(await barriers(watched.page)).toEqual([]);
+    await say(watched.page, '/run hello name=Ada');
+    await until(async () => (await lines(watched.page)).some((text) => text.includes('Hello, Ada!')), 'the result');
+    expect(await barriers(watched.page)).toEqual([]);
   });
 
   it('what was said while the gateway was away and restarted appears once, in order, without a reload', async () => {
