@@ -87,7 +87,11 @@ await agent.start();
 }
 
 /** `errand agent --supervise` with short waits, on a program that says it is `version`. */
-async function supervised(version: string, env: Record<string, string> = {}): Promise<ChildProcess> {
+async function supervised(
+  version: string,
+  env: Record<string, string> = {},
+  registerMs = 60_000,
+): Promise<ChildProcess> {
   const source = await compiledSrc();
   const module = (path: string) => JSON.stringify(pathToFileURL(join(source, path)).href);
   const base = await packageFor('base', version);
@@ -103,7 +107,7 @@ const supervisor = new Supervisor({
   baseScript: ${JSON.stringify(base)}, nodeArgs: [], args: [], cwd: process.cwd(), env: process.env,
   log: createLog({ level: 'info' }),
   isReachable: () => fetch(process.env.AGENT_GATEWAY_URL + '/healthz').then(() => true, () => false),
-  tuning: { registerMs: 60000, aliveMs: 300, killMs: 500, restart: { baseMs: 50, factor: 1, capMs: 50, jitter: 0 } },
+  tuning: { registerMs: ${registerMs}, aliveMs: 300, killMs: 500, restart: { baseMs: 50, factor: 1, capMs: 50, jitter: 0 } },
 });
 process.on('SIGTERM', () => supervisor.stop());
 supervisor.ended.then((code) => process.exit(code));
@@ -202,6 +206,22 @@ describe('an agent that upgrades itself', () => {
     await until(async () => (await agent())?.version === '1.2.1', 'the repaired version', 60_000);
     await openGate();
     await statusIs(await submit(), 'succeeded');
+  });
+
+  it('goes back from a version that hangs at its start and never registers: three tries, then never again', async () => {
+    await supervised('1.0.0', {}, 1_000);
+    const hang = 'setInterval(() => undefined, 1000); await new Promise(() => undefined);';
+    await errand('agents', 'publish', '1.1.0', await packageFor('1.1.0', '1.1.0', hang));
+    await until(async () => (await agent())?.upgrade?.state === 'failed', 'the upgrade to be given up', 90_000);
+    expect(await agent()).toMatchObject({
+      version: '1.0.0',
+      online: true,
+      upgrade: { version: '1.1.0', tries: 3, reason: expect.stringContaining('register') },
+    });
+    expect(await starts('1.1.0')).toBe(3);
+    await openGate();
+    await statusIs(await submit(), 'succeeded');
+    expect(await starts('1.1.0')).toBe(3);
   });
 
   it('with a key refuses what is not signed by it, and takes what is', async () => {
