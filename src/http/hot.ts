@@ -1,4 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { z } from 'zod';
 import { AppError } from '../errors.ts';
 import type { Log } from '../log.ts';
@@ -11,6 +12,8 @@ export interface HotRoute {
   /** Called before the body is read, so that strangers cannot make the gateway read one. */
   authorize(request: IncomingMessage): Promise<unknown>;
   answer(identity: never, body: unknown, caller: Caller): Promise<HotAnswer>;
+  /** Its answers let those go first that the same transaction has brought about: an agent gets its task before the sender is told. */
+  readonly givesWay: boolean;
 }
 
 /** Whoever waits for the answer. */
@@ -27,6 +30,7 @@ export interface HotAnswer {
 /** Types the identity that `authorize` hands to `answer`. */
 export function hotRoute<I, B>(route: {
   bodyLimit: number;
+  givesWay?: boolean;
   authorize(request: IncomingMessage): Promise<I>;
   schema: z.ZodType<B>;
   /** Recognises the common bodies, which need not go through the schema; undefined for all others. */
@@ -35,6 +39,7 @@ export function hotRoute<I, B>(route: {
 }): HotRoute {
   return {
     bodyLimit: route.bodyLimit,
+    givesWay: route.givesWay ?? false,
     authorize: (request) => route.authorize(request),
     answer: (identity, body, caller) =>
       route.answer(identity as I, route.quick?.(body) ?? parseWith(route.schema, body), caller),
@@ -104,6 +109,7 @@ export class HotRoutes {
       const identity = await route.authorize(request);
       const body = await readJson(request, route.bodyLimit);
       const { status, body: answer } = await route.answer(identity as never, body, callerOf(response));
+      if (route.givesWay) await nextTurn();
       this.#send(response, status, JSON_TYPE, answer);
     } catch (thrown) {
       const error = toAppError(thrown, this.#log);
