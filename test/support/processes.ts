@@ -96,7 +96,7 @@ export class Processes {
 
   async end(): Promise<void> {
     await Promise.all([...this.#children].map((child) => this.kill(child)));
-    await rm(this.folder, { recursive: true, force: true });
+    await rm(this.folder, { recursive: true, force: true, maxRetries: 10, retryDelay: 50 });
   }
 
   async #start(args: string[], name: string, env: Record<string, string>): Promise<ChildProcess> {
