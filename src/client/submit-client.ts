@@ -1,6 +1,7 @@
 import { Pool } from 'undici';
 import { AppError, ERROR_CODES, type ErrorCode } from '../errors.ts';
 import type { Submission, Submitted } from '../flows/submit.ts';
+import { postText, type TextAnswer } from '../http-call.ts';
 
 export interface SubmitClientOptions {
   /** The gateway, for example `http://127.0.0.1:8787`. */
@@ -21,6 +22,7 @@ const FEW_SUBMISSIONS = 8;
  */
 export class SubmitClient {
   readonly #pool: Pool;
+  readonly #origin: string;
   readonly #headers: Record<string, string>;
   #waiting: Waiting[] = [];
   #requests = 0;
@@ -28,6 +30,7 @@ export class SubmitClient {
   #scheduled = false;
 
   constructor(options: SubmitClientOptions) {
+    this.#origin = new URL(options.url).origin;
     this.#pool = new Pool(options.url, { connections: MAX_REQUESTS, pipelining: 1 });
     this.#headers = { authorization: `Bearer ${options.token}`, 'content-type': 'application/json' };
   }
@@ -92,21 +95,20 @@ export class SubmitClient {
     const single = submissions.length === 1;
     const body = JSON.stringify(single ? submissions[0] : submissions);
     const path = single ? '/api/tasks' : '/api/tasks/batch';
-    const { statusCode, text } = await this.#call(path, body);
+    const { status, text } = await this.#call(path, body);
     const answer = JSON.parse(text) as Submitted & {
       tasks: Submitted[];
       code?: string;
       detail?: string;
       field?: string;
     };
-    if (statusCode >= 400) throw refusal(answer);
+    if (status >= 400) throw refusal(answer);
     return single ? [answer] : answer.tasks;
   }
 
-  async #call(path: string, body: string): Promise<{ statusCode: number; text: string }> {
+  async #call(path: string, body: string): Promise<TextAnswer> {
     try {
-      const response = await this.#pool.request({ method: 'POST', path, headers: this.#headers, body });
-      return { statusCode: response.statusCode, text: await response.body.text() };
+      return await postText(this.#pool, { origin: this.#origin, path, headers: this.#headers, body });
     } catch (error) {
       throw new AppError('unreachable', 'the gateway did not answer; the tasks may or may not have been created', {
         cause: error,

@@ -1,6 +1,7 @@
 import { rootCertificates } from 'node:tls';
 import { type Dispatcher, Pool, ProxyAgent } from 'undici';
 import { AppError, ERROR_CODES, type ErrorCode, messageOf } from '../../errors.ts';
+import { postText } from '../../http-call.ts';
 import { type ProblemJson, retryAfterMs } from '../protocol.ts';
 
 /**
@@ -81,19 +82,17 @@ export class GatewayClient {
   /** @param body JSON text. @throws CallFailed, or the signal's reason where it was aborted */
   async post<T>(path: string, body: string, options: CallOptions = {}): Promise<T> {
     const limitMs = (options.waitMs ?? 0) + this.#timeoutMs;
-    const { status, text, headers } = await this.#reach(options.signal, async () => {
-      const answer = await this.#dispatcher.request({
+    const { status, text, headers } = await this.#reach(options.signal, () =>
+      postText(this.#dispatcher, {
         origin: this.#origin,
         path: this.#base + path,
-        method: 'POST',
         headers: this.#headers,
         body,
         headersTimeout: limitMs,
         bodyTimeout: this.#timeoutMs,
         signal: options.signal,
-      });
-      return { status: answer.statusCode, headers: answer.headers, text: await answer.body.text() };
-    });
+      }),
+    );
     if (status === 204) return {} as T;
     if (status >= 200 && status < 300) return parse<T>(text, path);
     throw refusal(status, text, path, headers);

@@ -163,7 +163,7 @@ export class ReportSender {
 
   async #send(batch: Outgoing[]): Promise<void> {
     this.#track(batch, 1);
-    const next = this.#options.runs.reserve();
+    const next = this.#options.runs.reserve(slotsToAskFor(batch));
     try {
       await this.#post(batch, next);
       this.#failures = 0;
@@ -264,4 +264,13 @@ function answersBy(results: readonly ReportResult[]): (item: Outgoing, index: nu
     byKey ??= new Map(results.map((result) => [reportKey(result.runId, result.seq), result]));
     return byKey.get(item.key);
   };
+}
+
+/**
+ * How many tasks a request may ask for along with its reports. While little happens no more than have ended: the other slots are asked
+ * for by a pull, which waits at the gateway and is answered the moment a task comes. Under load, all: fewer requests.
+ */
+function slotsToAskFor(batch: readonly Outgoing[]): number {
+  const ended = batch.filter(({ type }) => TERMINAL_REPORTS.has(type)).length;
+  return ended < FEW_REPORTS ? ended : Number.POSITIVE_INFINITY;
 }

@@ -40,10 +40,10 @@ export class RunTable {
     this.#options = options;
   }
 
-  /** Slots that are neither taken nor asked for; from now on they count as asked for, until `release`. */
-  reserve(): number {
+  /** Slots that are neither taken nor asked for, at most so many; from now on they count as asked for, until `release`. */
+  reserve(most = Number.POSITIVE_INFINITY): number {
     const free = this.#options.concurrency - this.#running - this.#waiting.length - this.#reserved;
-    const granted = this.#isStopping || !this.#options.mayTake() ? 0 : Math.max(0, free);
+    const granted = this.#isStopping || !this.#options.mayTake() ? 0 : Math.min(most, Math.max(0, free));
     this.#reserved += granted;
     return granted;
   }
