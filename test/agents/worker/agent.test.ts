@@ -272,6 +272,18 @@ describe('reports', () => {
     expect((reports[0]!.body.reports as unknown[]).length).toBe(64);
   });
 
+  it('ask for no more than they free while little happens: the other slots wait at the gateway for the next task', async () => {
+    const instant: Runtime = { run: async () => ({ type: 'succeeded', summary: 'ok' }) };
+    await r.start({ concurrency: 64, runtimes: ['instant'] }, new Map([['instant', instant]]));
+    for (const _ of Array.from({ length: 5 })) {
+      const task = shellTask(['-'], { runtime: 'instant' });
+      r.gateway.grant(task);
+      await ended(task.runId);
+    }
+    const reports = r.gateway.calls.filter(({ call, body }) => call === 'report' && body.next !== undefined);
+    expect(reports.filter(({ body }) => Number(body.next) > 1)).toEqual([]);
+  });
+
   it('never bring more tasks than can run at once', async () => {
     const puppet = puppetRuntime();
     const tasks = Array.from({ length: 40 }, puppetTask);
