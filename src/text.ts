@@ -48,10 +48,17 @@ export function sentenceOf(error: string | null): string {
  * @param leftOut makes that line of the number of characters left out
  */
 export function headAndTail(text: string, max: number, leftOut: (count: number) => string): string {
-  if (text.length <= max) return text;
-  const head = headOf(text, Math.floor(max * 0.7));
-  const tail = tailOf(text, Math.floor(max * 0.3));
-  return `${head.trimEnd()}\n${leftOut(text.length - head.length - tail.length)}\n${tail.trimStart()}`;
+  const places = headAndTailPlaces(text, max);
+  if (!places) return text;
+  const { headEnd, tailStart } = places;
+  return `${text.slice(0, headEnd).trimEnd()}\n${leftOut(tailStart - headEnd)}\n${text.slice(tailStart).trimStart()}`;
+}
+
+/** Where the head of a text that is longer than `max` ends and its tail begins; undefined where all of it may stay. */
+export function headAndTailPlaces(text: string, max: number): { headEnd: number; tailStart: number } | undefined {
+  if (text.length <= max) return undefined;
+  const headEnd = headOf(text, Math.floor(max * 0.7)).length;
+  return { headEnd, tailStart: text.length - tailOf(text, Math.floor(max * 0.3)).length };
 }
 
 /** Without terminal colours, control characters and marks that turn the direction of writing: programs' output is untrusted. */

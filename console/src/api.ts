@@ -3,6 +3,13 @@ export interface ChatMessage {
   readonly id: string;
   readonly from: 'user' | 'bot';
   readonly text: string;
+  /** How stretches of the text look; places in UTF-16 units, in order, inside of one another or apart. */
+  readonly marks?: readonly {
+    readonly kind: 'bold' | 'italic' | 'code' | 'pre' | 'link' | 'quote';
+    readonly start: number;
+    readonly length: number;
+    readonly url?: string;
+  }[];
   /** Epoch milliseconds. */
   readonly at: number;
   readonly taskId?: string;

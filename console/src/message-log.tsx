@@ -3,6 +3,7 @@ import type { ChatMessage } from './api.ts';
 import { proposal } from './composer.tsx';
 import { type Draft, drafts, hasEarlier, loadEarlier, messages, phase, retry } from './conversation.ts';
 import './files.css';
+import { MessageText } from './looks.tsx';
 import { LOCALE, words } from './words.ts';
 
 const timeOfDay = new Intl.DateTimeFormat(LOCALE, { hour: '2-digit', minute: '2-digit' });
@@ -111,7 +112,7 @@ function Line({ message, previous }: { message: ChatMessage; previous: ChatMessa
       {isNewDay && <p class="day">{dayOf(message.at) === dayOf(Date.now()) ? words.today : dayOf(message.at)}</p>}
       <article class={`line ${message.from}${isFirst ? ' first' : ''}`} data-id={message.id}>
         <span class="unseen">{message.from === 'user' ? words.you : words.bot}: </span>
-        <div class="text">{message.text}</div>
+        <MessageText text={message.text} marks={message.marks} />
         {message.files && <Files files={message.files} />}
         <time dateTime={new Date(message.at).toISOString()}>{timeOfDay.format(message.at)}</time>
       </article>

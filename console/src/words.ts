@@ -21,6 +21,7 @@ const ENGLISH = {
   tooLong: 'At most 8,000 characters.',
   today: 'Today',
   files: 'Files',
+  showAll: 'Show all of it',
 };
 
 const CHINESE: typeof ENGLISH = {
@@ -46,6 +47,7 @@ const CHINESE: typeof ENGLISH = {
   tooLong: '最多 8000 个字符。',
   today: '今天',
   files: '文件',
+  showAll: '展开全文',
 };
 
 const isChinese = navigator.language.toLowerCase().startsWith('zh');

@@ -24,7 +24,8 @@ export function subscribe(
 ): void {
   const { store, templates, outbox, settings, taskEvents, outboxEvents, emit } = base;
   const titleOf = (id: string, lang: 'en' | 'zh') => templates.get(id)?.title[lang];
-  const notifier = createNotifier({ outbox, ids: store.ids, titleOf, lang: settings.lang });
+  const summaryOf = (id: string) => templates.get(id)?.summary;
+  const notifier = createNotifier({ outbox, ids: store.ids, titleOf, summaryOf, lang: settings.lang });
   taskEvents.subscribe(followTasks);
   taskEvents.subscribe(watchNeeds({ ids: store.ids, emit }));
   taskEvents.subscribe(buryDead);

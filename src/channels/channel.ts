@@ -64,12 +64,50 @@ export interface ChannelPort {
   lease(name: string, ttlMs: number): Promise<boolean>;
 }
 
-export interface OutgoingMessage {
+/** How a stretch of a text is shown. Plain text without its marks says the same. */
+export type MarkKind = 'bold' | 'italic' | 'code' | 'pre' | 'link' | 'quote';
+
+export interface Mark {
+  readonly kind: MarkKind;
+  /** UTF-16 units from the beginning of the text. */
+  readonly start: number;
+  /** UTF-16 units. */
+  readonly length: number;
+  /** Of `pre`: the language it is written in. */
+  readonly language?: string;
+  /** Of `link`: http, https or mailto. */
+  readonly url?: string;
+}
+
+/** A text as people read it, and how it looks where the platform can. */
+export interface RichText {
+  readonly text: string;
+  readonly marks?: readonly Mark[];
+}
+
+/** One part of a message, within the channel's limits; a part with a file has a caption as its text. */
+export interface Part extends RichText {
+  readonly file?: TextFile;
+}
+
+/** What is to be cut. */
+export interface LongText extends RichText {
+  /** Public id of the task it is about: where the whole text is found when a file cannot be sent. */
+  readonly taskId?: string;
+}
+
+export interface TextFile {
+  readonly name: string;
+  /** Its content, UTF-8. */
+  readonly text: string;
+  /** What is said in its stead where the platform does not take it. */
+  readonly instead: string;
+}
+
+export interface OutgoingMessage extends Part {
   /** The outbox row's public id; stable over repeats. */
   readonly id: string;
   readonly route: Route;
-  /** One part, already within the channel's limit (see `Channel.split`). Plain text. */
-  readonly text: string;
   /** False for the second and later parts of one message: they do not reply. */
   readonly first: boolean;
   /** The same call may have reached the platform before (crash between send and mark). */
@@ -121,8 +159,11 @@ export interface DoorAnswer {
 export interface Channel {
   readonly name: ChannelName;
   readonly account: string;
-  /** Cuts a long text into parts the platform accepts, at sensible places and never inside a character. At least one part. */
-  split(text: string): string[];
+  /**
+   * Cuts a long text into parts the platform accepts, at sensible places and never inside a character; its marks are cut with it. What
+   * is too long even for parts becomes its head, its tail and a file. At least one part; the same for the same message.
+   */
+  split(message: LongText): Part[];
   /** One call to the platform; never throws for what the platform or the network does. */
   send(message: OutgoingMessage, signal: AbortSignal): Promise<SendOutcome>;
   health(): ChannelHealth;

@@ -5,6 +5,7 @@ import type { TemplateRegistry } from '../flows/templates.ts';
 import type { NewFollowup } from '../followup/followup.ts';
 import type { IdCodec } from '../ids.ts';
 import type { NewMessage } from '../outbox/message.ts';
+import type { Words } from '../rich-text.ts';
 import { personText } from '../sessions/access.ts';
 import type { Lang } from '../sessions/lang.ts';
 import type { Right, Role } from '../sessions/rights.ts';
@@ -29,7 +30,7 @@ export interface Command {
    * Acts and answers within the transaction that marks the message as done: effect, reply and mark are one.
    * Undefined: there is nothing to say now, the errand itself will report.
    */
-  run(tx: Tx, context: CommandContext): Promise<string | undefined>;
+  run(tx: Tx, context: CommandContext): Promise<Words | undefined>;
 }
 
 /** The paired person who speaks. */

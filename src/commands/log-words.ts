@@ -1,4 +1,6 @@
+import type { RichText } from '../channels/channel.ts';
 import { SUMMARY_LIMIT } from '../notifications/wording.ts';
+import { code, joined, pre, rich } from '../rich-text.ts';
 import type { Lang } from '../sessions/lang.ts';
 import type { LogChunk } from '../tasks/log-reading.ts';
 import type { TaskState } from '../tasks/states.ts';
@@ -25,21 +27,22 @@ export function logText(lang: Lang, chunks: readonly LogChunk[]): string {
 }
 
 /** The end of a log, whole lines where they fit, under a line that says so where something is left out. */
-export function lastLines(lang: Lang, taskId: string, text: string): string {
+export function lastLines(lang: Lang, taskId: string, text: string): RichText {
   const lines = text.split('\n');
   const kept = lines.slice(-LOG_LINES).join('\n');
   const shown = kept.length <= SUMMARY_LIMIT ? kept : kept.slice(-SUMMARY_LIMIT).toWellFormed();
-  if (shown.length === text.length) return shown;
-  const head = { en: `… the end of what ${taskId} printed:`, zh: `……${taskId} 输出的末尾：` }[lang];
-  return `${head}\n${shown}`;
+  if (shown.length === text.length) return pre(shown);
+  const id = code(taskId);
+  const head = { en: rich`… the end of what ${id} printed:`, zh: rich`……${id} 输出的末尾：` }[lang];
+  return rich`${head}\n${pre(shown)}`;
 }
 
 /** The message of a follow that is changed as lines come. @param status the state of a task that is over, else undefined */
-export function liveText(lang: Lang, taskId: string, text: string, status: TaskState | undefined): string {
+export function liveText(lang: Lang, taskId: string, text: string, status: TaskState | undefined): RichText {
   const foot = status
     ? { en: `■ ${taskId}: ${stateWord('en', status)}`, zh: `■ ${taskId}：${stateWord('zh', status)}` }[lang]
     : { en: `▶️ ${taskId} goes on …`, zh: `▶️ ${taskId} 运行中……` }[lang];
-  return `${text === '' ? '' : `${lastLines(lang, taskId, text)}\n`}${foot}`;
+  return text === '' ? { text: foot } : joined([lastLines(lang, taskId, text), foot], '\n');
 }
 
 /** Under the last message of a follow that may not go on. */

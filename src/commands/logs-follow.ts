@@ -3,6 +3,7 @@ import type { Clock } from '../clock.ts';
 import type { Log } from '../log.ts';
 import { editMessages } from '../outbox/edit.ts';
 import type { EmitOutbox, NewMessage } from '../outbox/message.ts';
+import { joined } from '../rich-text.ts';
 import { Poller, type Service } from '../service.ts';
 import type { Lang } from '../sessions/lang.ts';
 import type { LogFollowTable } from '../store/health-tables.ts';
@@ -107,10 +108,10 @@ export class ChatLogFollows implements Service {
     const isLate = !isEnd && row.give_up_at <= tx.now;
     const text = logText(lang, await lastLogChunks(tx, store.ids, row.task_id, LOG_PAGE));
     const live = liveText(lang, taskId, text, isEnd ? page.status : undefined);
-    const message = isLate ? `${live}\n${moreText(lang, taskId)}` : live;
+    const message = isLate ? joined([live, moreText(lang, taskId)], '\n') : live;
     const dedupeKey = `logs:${row.id}`;
-    if ((await editMessages(tx, [{ dedupeKey, text: message }], emit)) === 0)
-      await outbox.enqueue(tx, [{ route, sessionKey: row.session_key, kind: 'update', text: message, dedupeKey }]);
+    if ((await editMessages(tx, [{ dedupeKey, ...message }], emit)) === 0)
+      await outbox.enqueue(tx, [{ route, sessionKey: row.session_key, kind: 'update', ...message, dedupeKey }]);
     return isEnd || isLate;
   }
 
@@ -126,7 +127,7 @@ export class ChatLogFollows implements Service {
       ...(isEnough ? [moreText(lang, taskId)] : []),
     ];
     if (parts.length > 0)
-      await outbox.enqueue(tx, [{ route, sessionKey: row.session_key, kind: 'update', text: parts.join('\n') }]);
+      await outbox.enqueue(tx, [{ route, sessionKey: row.session_key, kind: 'update', ...joined(parts, '\n') }]);
     return isEnd || isEnough;
   }
 }

@@ -1,3 +1,4 @@
+import { joined, type Words } from '../rich-text.ts';
 import type { Tx } from '../store/tx.ts';
 import { LOG_PAGE, lastLogChunks, lastLogCursor } from '../tasks/log-reading.ts';
 import { isFinal } from '../tasks/states.ts';
@@ -36,14 +37,14 @@ const logs: Command = {
 
 export const logCommands: readonly Command[] = [logs];
 
-async function shown(tx: Tx, { lang, rooms }: CommandContext, { id, task }: FoundTask): Promise<string> {
+async function shown(tx: Tx, { lang, rooms }: CommandContext, { id, task }: FoundTask): Promise<Words> {
   const text = logText(lang, await lastLogChunks(tx, rooms.ids, id, LOG_PAGE));
   if (text.trim() === '') return { en: 'This errand has printed nothing.', zh: '该任务没有输出。' }[lang];
   return lastLines(lang, task.taskId, text);
 }
 
 /** The follow is a row, so that it goes on after a restart. Other channels than the web chat are told what is new from here on. */
-async function follow(tx: Tx, context: CommandContext, { id, task }: FoundTask): Promise<string> {
+async function follow(tx: Tx, context: CommandContext, { id, task }: FoundTask): Promise<Words> {
   const { lang, rooms, route, sessionKey } = context;
   const { taskId } = task;
   const open = await tx.all(followsOfSession, { session: sessionKey });
@@ -65,5 +66,5 @@ async function follow(tx: Tx, context: CommandContext, { id, task }: FoundTask):
   }[lang];
   if (isEdited) return said;
   const soFar = await shown(tx, context, { id, task });
-  return `${soFar}\n${said}`;
+  return joined([soFar, said], '\n');
 }

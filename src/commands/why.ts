@@ -1,4 +1,5 @@
 import { titleFor } from '../notifications/wording.ts';
+import { bold, code, joined, rich, type Words } from '../rich-text.ts';
 import type { Tx } from '../store/tx.ts';
 import { listTasks } from '../tasks/read.ts';
 import type { Command, CommandContext } from './command.ts';
@@ -28,10 +29,11 @@ const why: Command = {
 export const whyCommands: readonly Command[] = [why];
 
 /** `Hello · k7q2`, then what is the matter, then what would change it. The values of arguments are not told. */
-async function answer(tx: Tx, { lang, rooms }: CommandContext, { id, task }: FoundTask): Promise<string> {
+async function answer(tx: Tx, { lang, rooms }: CommandContext, { id, task }: FoundTask): Promise<Words> {
   const { text, next } = (await rooms.why.explain(tx, [id])).get(id)!;
   const title = titleFor(rooms.templates.get(task.template)?.title[lang], task.template, task.label ?? null);
-  return [`${title} · ${task.taskId}`, text[lang], ...(next ? [next[lang]] : [])].join('\n');
+  const name = rich`${bold(title)} · ${code(task.taskId)}`;
+  return joined([name, text[lang], ...(next ? [next[lang]] : [])], '\n');
 }
 
 async function newestLive(tx: Tx, { rooms, sessionKey }: CommandContext): Promise<FoundTask | undefined> {

@@ -49,6 +49,8 @@ export interface WecomSettings {
   apiRoot: string;
   /** Milliseconds a callback's timestamp may be off; `off` to replay old samples. */
   timestampWindowMs: number | 'off';
+  /** Whether bold, code and links are shown; people who read in WeChat see nothing of such messages. */
+  markdown: 'on' | 'off';
 }
 
 const zone = z.string().refine((value) => {
@@ -101,6 +103,7 @@ const SHAPE = {
     .optional(),
   WECOM_API_ROOT: setting.url().default('https://qyapi.weixin.qq.com'),
   WECOM_TIMESTAMP_WINDOW: z.union([z.literal('off'), setting.duration()]).default(600_000),
+  WECOM_MARKDOWN: z.enum(['on', 'off']).default('on'),
 };
 
 /** In the contract but built by a later release: refused rather than ignored in silence. */
@@ -221,6 +224,7 @@ function wecomOf(values: Values): WecomSettings | undefined {
     encodingAesKey: values.WECOM_ENCODING_AES_KEY!,
     apiRoot: values.WECOM_API_ROOT.replace(/\/+$/, ''),
     timestampWindowMs: values.WECOM_TIMESTAMP_WINDOW,
+    markdown: values.WECOM_MARKDOWN,
   };
 }
 

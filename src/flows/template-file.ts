@@ -225,6 +225,7 @@ function templateOf(content: TemplateContent, digest: string): Template {
     serialKey: content.serialKey ?? null,
     idempotencyKey: content.idempotencyKey ?? null,
     notify: content.notify ?? null,
+    summary: content.summary,
     roles: content.roles ?? [],
     digest,
   };

@@ -81,6 +81,8 @@ export interface Template {
   readonly idempotencyKey: string | null;
   /** Null: the default of the task's source. */
   readonly notify: NotifyPolicy | null;
+  /** How what its runs say is to be read. */
+  readonly summary: 'plain' | 'markdown';
   /** Roles that may run it; empty: everybody who may run anything. */
   readonly roles: readonly Role[];
   /** `sha256:<hex>` of the file's content as data: comments, order of keys and spacing do not count. */

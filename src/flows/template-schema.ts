@@ -162,6 +162,7 @@ export const templateSchema = z.strictObject({
   idempotencyKey: line(500).optional(),
   approval: notYet(),
   notify: z.enum(NOTIFY_POLICIES).optional(),
+  summary: z.enum(['plain', 'markdown']).prefault('plain'),
   roles: z.array(z.enum(ROLES)).min(1).optional(),
   hook: notYet(),
 });

@@ -1,6 +1,7 @@
 import { type CommandContext, parseCommand } from '../commands/command.ts';
 import { COMMANDS, findCommand, suggestCommand } from '../commands/registry.ts';
 import { startFromText } from '../commands/run.ts';
+import type { Words } from '../rich-text.ts';
 import type { Lang } from '../sessions/lang.ts';
 import { may } from '../sessions/rights.ts';
 import type { Tx } from '../store/tx.ts';
@@ -15,7 +16,7 @@ type Asked = Omit<CommandContext, 'rest' | 'commands'>;
  * Acts on the message of a paired person in an allowed chat and answers what to say, if anything: a command, else an errand whose
  * trigger matches, else one line that helps.
  */
-export async function answer(tx: Tx, asked: Asked): Promise<string | undefined> {
+export async function answer(tx: Tx, asked: Asked): Promise<Words | undefined> {
   const { lang, text } = asked;
   if (text.length > TEXT_LIMIT) return tooLong(lang);
   const given = parseCommand(text);

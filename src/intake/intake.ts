@@ -4,6 +4,7 @@ import { messageOf } from '../errors.ts';
 import { createRowLoop, type RowLoop } from '../followup/row-loop.ts';
 import type { Log } from '../log.ts';
 import { groupClosedText, pairingFullText, pairingText } from '../notifications/pairing.ts';
+import { asRich, type Words } from '../rich-text.ts';
 import { accessIn } from '../sessions/access.ts';
 import { sessionKeyOf } from '../sessions/keys.ts';
 import { type Lang, langOf } from '../sessions/lang.ts';
@@ -48,7 +49,7 @@ interface Verdict {
   status: 'done' | 'refused' | 'ignored' | 'failed';
   /** Why, as a stable word; null for `done`. */
   reason: string | null;
-  reply?: string | undefined;
+  reply?: Words | undefined;
 }
 
 async function workOff(tx: Tx, row: NewInboxRow, options: IntakeOptions): Promise<void> {
@@ -135,7 +136,7 @@ async function settle(
   if (marked.length === 0) throw new Error('the message was worked off by somebody else');
   if (reply === undefined || route === undefined) return;
   const key = { dedupeKey: `inbox:${row.id}:reply`, ...(session === null ? {} : { sessionKey: session }) };
-  await rooms.outbox.enqueue(tx, [{ route, kind: 'reply', text: reply, ...key }]);
+  await rooms.outbox.enqueue(tx, [{ route, kind: 'reply', ...asRich(reply), ...key }]);
 }
 
 function routeOf(row: NewInboxRow): Route | undefined {

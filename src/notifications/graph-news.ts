@@ -33,7 +33,7 @@ export class GraphNews {
         route: home.destination,
         sessionKey: home.owner_session_key,
         kind: 'final',
-        text: graphText(await endOf(tx, home, options)),
+        ...graphText(await endOf(tx, home, options)),
         taskId: event.id,
         flowId: home.id,
         dedupeKey: messageKey(event, 'flow'),
@@ -58,7 +58,7 @@ export class GraphNews {
   }
 }
 
-async function endOf(tx: Tx, home: Home, { titleOf, ids, lang: set }: NotifierOptions): Promise<GraphEnd> {
+async function endOf(tx: Tx, home: Home, { titleOf, summaryOf, ids, lang: set }: NotifierOptions): Promise<GraphEnd> {
   const lang = langOf(home, home.goal, set);
   const flow = home.id;
   const titled = (row: { template: string; label: string | null }) =>
@@ -77,7 +77,7 @@ async function endOf(tx: Tx, home: Home, { titleOf, ids, lang: set }: NotifierOp
       state: row.status as Trouble['state'],
       end: row,
     })),
-    results: results.map((row) => ({ title: titled(row), summary: row.summary })),
+    results: results.map((row) => ({ title: titled(row), summary: row.summary, format: summaryOf?.(row.template) })),
   };
 }
 

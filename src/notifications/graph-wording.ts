@@ -1,7 +1,9 @@
+import type { RichText } from '../channels/channel.ts';
+import { bold, code, joined, rich, richHeadAndTail } from '../rich-text.ts';
 import type { Lang } from '../sessions/lang.ts';
 import type { FinalState } from '../tasks/states.ts';
-import { duration, headAndTail, oneLine, printable } from '../text.ts';
-import { type Death, deathWords, SUMMARY_LIMIT, type Subject } from './wording.ts';
+import { duration, oneLine } from '../text.ts';
+import { type Death, deathWords, outputOf, SUMMARY_LIMIT, type Subject } from './wording.ts';
 
 /** What became of a flow that was asked for as a whole. */
 export interface GraphEnd {
@@ -15,7 +17,7 @@ export interface GraphEnd {
   /** The first that did not succeed, without the skipped. */
   troubles: readonly Trouble[];
   /** What the last tasks, which no other needs, have said of their success. */
-  results: readonly { title: string; summary: string }[];
+  results: readonly { title: string; summary: string; format?: Subject['summary'] }[];
 }
 
 export interface Trouble {
@@ -27,18 +29,19 @@ export interface Trouble {
 }
 
 /** The one message that tells how a flow ended whose tasks need one another. */
-export function graphText(end: GraphEnd): string {
-  return [headline(end), ...end.troubles.map((trouble) => troubleLine(end.lang, trouble)), ...resultsOf(end)].join(
-    '\n',
-  );
+export function graphText(end: GraphEnd): RichText {
+  const troubles = end.troubles.map((trouble) => troubleLine(end.lang, trouble));
+  return joined([headline(end), ...troubles, ...resultsOf(end)], '\n');
 }
 
 /** A task that was skipped, where every change of every task is told. */
-export function skippedText({ lang, title }: Subject, need: { id: string; title: string; state: FinalState }): string {
+export function skippedText(subject: Subject, need: { id: string; title: string; state: FinalState }): RichText {
+  const { lang } = subject;
+  const [title, other, id] = [bold(subject.title), bold(need.title), code(need.id)];
   const ended = ENDED[need.state][lang];
   return {
-    en: `⏭ ${title} was skipped: it needs ${need.title} (${need.id}), which ${ended}`,
-    zh: `⏭ ${title} 已跳过：它依赖的 ${need.title}（${need.id}）${ended}`,
+    en: rich`⏭ ${title} was skipped: it needs ${other} (${id}), which ${ended}`,
+    zh: rich`⏭ ${title} 已跳过：它依赖的 ${other}（${id}）${ended}`,
   }[lang];
 }
 
@@ -54,14 +57,14 @@ const ENDED: Readonly<Record<FinalState, Texts>> = {
 
 const ICONS: Readonly<Record<GraphEnd['status'], string>> = { finished: '✅', failed: '❌', cancelled: '🚫' };
 
-function headline({ lang, goal, status, tookMs, counts }: GraphEnd): string {
+function headline({ lang, goal, status, tookMs, counts }: GraphEnd): RichText {
   const all = counts.succeeded + counts.failed + counts.cancelled + counts.skipped;
-  const name = `${ICONS[status]} ${oneLine(goal, 120)}`;
+  const name = rich`${ICONS[status]} ${bold(oneLine(goal, 120))}`;
   const took = duration(lang, tookMs);
   if (status === 'finished')
     return {
-      en: `${name} — ${all === 1 ? 'its task' : `all ${all} tasks`} done in ${took}`,
-      zh: `${name}：${all} 个任务全部完成，用时 ${took}`,
+      en: rich`${name} — ${all === 1 ? 'its task' : `all ${all} tasks`} done in ${took}`,
+      zh: rich`${name}：${all} 个任务全部完成，用时 ${took}`,
     }[lang];
   const parts = [
     { en: `${counts.succeeded} of ${all} tasks done`, zh: `${all} 个任务中完成 ${counts.succeeded} 个` }[lang],
@@ -69,8 +72,8 @@ function headline({ lang, goal, status, tookMs, counts }: GraphEnd): string {
   ];
   const word = { failed: { en: 'failed', zh: '失败' }, cancelled: { en: 'was cancelled', zh: '已取消' } }[status][lang];
   return {
-    en: `${name} ${word} after ${took}: ${parts.join(', ')}`,
-    zh: `${name} ${word}，用时 ${took}：${parts.join('，')}`,
+    en: rich`${name} ${word} after ${took}: ${parts.join(', ')}`,
+    zh: rich`${name} ${word}，用时 ${took}：${parts.join('，')}`,
   }[lang];
 }
 
@@ -80,16 +83,17 @@ const PARTS: readonly (readonly [keyof GraphEnd['counts'], Texts])[] = [
   ['skipped', { en: '# skipped', zh: '跳过 # 个' }],
 ];
 
-function troubleLine(lang: Lang, { id, title, state, end }: Trouble): string {
+function troubleLine(lang: Lang, { id, title, state, end }: Trouble): RichText {
   const words = state === 'cancelled' ? ENDED.cancelled[lang] : deathWords(lang, state, end);
-  return `· ${title} ${words} — /retry ${id}`;
+  return rich`· ${bold(title)} ${words} — ${code(`/retry ${id}`)}`;
 }
 
-function resultsOf({ lang, results }: GraphEnd): string[] {
+function resultsOf({ lang, results }: GraphEnd): RichText[] {
   const limit = Math.floor(SUMMARY_LIMIT / Math.max(1, results.length));
-  return results.map(({ title, summary }) => {
-    const text = headAndTail(printable(summary).trim(), limit, (count) => LEFT_OUT[lang].replace('#', String(count)));
-    return results.length === 1 ? text : `${title}: ${text}`;
+  return results.map(({ title, summary, format }) => {
+    const leftOut = (count: number) => LEFT_OUT[lang].replace('#', String(count));
+    const output = richHeadAndTail(outputOf(summary, format), limit, leftOut);
+    return results.length === 1 ? output : rich`${bold(title)}: ${output}`;
   });
 }
 

@@ -1,4 +1,4 @@
-import type { Route } from '../channels/channel.ts';
+import type { RichText, Route } from '../channels/channel.ts';
 import { type IdCodec, sha256 } from '../ids.ts';
 import type { Outbox } from '../outbox/enqueue.ts';
 import type { NewMessage, OutboxEvent } from '../outbox/message.ts';
@@ -18,6 +18,8 @@ export interface NotifierOptions {
   readonly ids: Pick<IdCodec, 'encode'>;
   /** The title of a template in a language; undefined where the template is gone or has none. */
   titleOf(template: string, lang: Lang): string | undefined;
+  /** How a template's summaries are to be read; absent: as they are. */
+  summaryOf?(template: string): Subject['summary'];
   /** ERRAND_LANG. */
   readonly lang: 'auto' | Lang;
 }
@@ -127,14 +129,15 @@ async function homesOf(tx: Tx, events: readonly TaskEvent[]): Promise<Map<number
 function messageOf(tx: Tx, event: TaskEvent, home: Home, options: NotifierOptions): NewMessage | undefined {
   const lang = langOf(home, home.goal, options.lang);
   const title = titleFor(options.titleOf(event.template, lang), event.template, event.label);
-  const subject = { lang, title, id: options.ids.encode(event.id) };
+  const summary = options.summaryOf?.(event.template);
+  const subject = { lang, title, id: options.ids.encode(event.id), summary };
   const said = saySkipped(event, subject, options) ?? say(event, subject, tx.now);
   if (!said) return undefined;
   return {
     route: home.destination,
     sessionKey: home.owner_session_key,
     kind: said.kind,
-    text: said.text,
+    ...said.words,
     taskId: event.id,
     flowId: home.id,
     dedupeKey: messageKey(event, said.key),
@@ -148,14 +151,14 @@ function saySkipped(event: TaskEvent, subject: Subject, { titleOf, ids }: Notifi
   const title = titleFor(titleOf(need.template, subject.lang), need.template, need.label);
   return {
     kind: 'final',
-    text: skippedText(subject, { id: ids.encode(need.id), title, state: need.state }),
+    words: skippedText(subject, { id: ids.encode(need.id), title, state: need.state }),
     key: 'final',
   };
 }
 
 interface Said {
   kind: 'final' | 'update' | 'notice';
-  text: string;
+  words: RichText;
   /** What this message is within its task and generation: said once. */
   key: string;
 }
@@ -167,20 +170,20 @@ interface Said {
 function say(event: TaskEvent, subject: Subject, now: number): Said | undefined {
   switch (event.type) {
     case 'task.ended':
-      return { kind: 'final', text: finalText(subject, event.state, event.end), key: 'final' };
+      return { kind: 'final', words: finalText(subject, event.state, event.end), key: 'final' };
     case 'task.blocked':
       return {
         kind: 'notice',
-        text: blockedText(subject, event.summary, event.question, event.reason),
+        words: blockedText(subject, event.summary, event.question, event.reason),
         key: `blocked@${now}`,
       };
     case 'task.progress': {
-      const text = progressText(subject, event.percent, event.message);
-      return { kind: 'update', text, key: `progress:${sha256(text).slice(0, 16)}` };
+      const words = progressText(subject, event.percent, event.message);
+      return { kind: 'update', words, key: `progress:${sha256(words.text).slice(0, 16)}` };
     }
     case 'task.state': {
-      const text = stateText(subject, event.from, event.to, event.reason);
-      return text === undefined ? undefined : { kind: 'update', text, key: `${event.to}@${now}` };
+      const words = stateText(subject, event.from, event.to, event.reason);
+      return words === undefined ? undefined : { kind: 'update', words, key: `${event.to}@${now}` };
     }
     default:
       return undefined;

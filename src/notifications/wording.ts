@@ -1,9 +1,12 @@
+import type { RichText } from '../channels/channel.ts';
 import type { Texts } from '../flows/template-model.ts';
+import { readMarkdown } from '../markdown.ts';
+import { bold, code, joined, pre, rich, richHeadAndTail, type Words } from '../rich-text.ts';
 import type { Lang } from '../sessions/lang.ts';
 import { reasonWords } from '../tasks/reason-words.ts';
 import type { FinalState, TaskState } from '../tasks/states.ts';
 import type { TaskEnd } from '../tasks/task.ts';
-import { duration, headAndTail, oneLine, printable, sentenceOf } from '../text.ts';
+import { duration, oneLine, printable, sentenceOf } from '../text.ts';
 
 /** What a message is about, in the words of the person who asked. */
 export interface Subject {
@@ -12,6 +15,8 @@ export interface Subject {
   title: string;
   /** The task's public id, as it is typed in commands. */
   id: string;
+  /** How its summary is to be read; absent: as it is. */
+  summary?: 'plain' | 'markdown' | undefined;
 }
 
 /** Characters of a program's summary in one message; the rest is found with /task. */
@@ -24,10 +29,11 @@ export function titleFor(title: string | undefined, template: string, label: str
 }
 
 /** The one message that tells how a task ended. */
-export function finalText(subject: Subject, state: FinalState, end: TaskEnd): string {
+export function finalText(subject: Subject, state: FinalState, end: TaskEnd): RichText {
   const headline = HEADLINES[state](subject, end);
   const summary = summaryOf(subject, state === 'failed' ? withoutStack(end.summary ?? '') : (end.summary ?? ''));
-  return [headline, summary, hintOf(subject, state, end)].filter((part) => part !== '').join('\n');
+  const parts = [headline, summary, hintOf(subject, state, end)].filter(({ text }) => text !== '');
+  return joined(parts, '\n');
 }
 
 /** A task that waits for a person: blocked (quota, permission), with a question, or for the reason that the engine gives. */
@@ -36,32 +42,39 @@ export function blockedText(
   summary: string,
   question: boolean,
   reason: string | null = null,
-): string {
-  const { lang, title, id } = subject;
+): RichText {
+  const { lang, id } = subject;
+  const title = bold(subject.title);
   const what = oneLine(summary, 1_000) || reasonWords(lang, reason) || PLEASE_LOOK[lang];
   const headline = question
-    ? { en: `✋ ${title} has a question: ${what}`, zh: `✋ ${title} 有个问题：${what}` }
-    : { en: `✋ ${title} needs you: ${what}`, zh: `✋ ${title} 需要您处理：${what}` };
+    ? { en: rich`✋ ${title} has a question: ${what}`, zh: rich`✋ ${title} 有个问题：${what}` }
+    : { en: rich`✋ ${title} needs you: ${what}`, zh: rich`✋ ${title} 需要您处理：${what}` };
   const onward = reason === 'lost_ask' ? { en: 'to run it again', zh: '重新运行' } : { en: 'to go on', zh: '继续' };
-  return `${headline[lang]}\n/retry ${id} ${onward[lang]} · /cancel ${id}`;
+  return rich`${headline[lang]}\n${code(`/retry ${id}`)} ${onward[lang]} · ${code(`/cancel ${id}`)}`;
 }
 
 /** A change on the way, or undefined where it means nothing to a person (leases, and what other messages tell). */
-export function stateText(subject: Subject, from: TaskState, to: TaskState, reason: string | null): string | undefined {
-  const { lang, title } = subject;
-  if (to === 'running') return { en: `▶️ ${title} is running`, zh: `▶️ ${title} 正在运行` }[lang];
-  if (to === 'paused') return { en: `⏸ ${title} is paused`, zh: `⏸ ${title} 已暂停` }[lang];
+export function stateText(
+  subject: Subject,
+  from: TaskState,
+  to: TaskState,
+  reason: string | null,
+): RichText | undefined {
+  const { lang } = subject;
+  const title = bold(subject.title);
+  if (to === 'running') return { en: rich`▶️ ${title} is running`, zh: rich`▶️ ${title} 正在运行` }[lang];
+  if (to === 'paused') return { en: rich`⏸ ${title} is paused`, zh: rich`⏸ ${title} 已暂停` }[lang];
   if (to !== 'queued' || reason === 'needs_met') return undefined;
-  if (from === 'paused') return { en: `▶️ ${title} goes on`, zh: `▶️ ${title} 继续` }[lang];
+  if (from === 'paused') return { en: rich`▶️ ${title} goes on`, zh: rich`▶️ ${title} 继续` }[lang];
   const why = againBecause(lang, reason);
-  return { en: `🔁 ${title} is queued again${why}`, zh: `🔁 ${title} 重新排队${why}` }[lang];
+  return { en: rich`🔁 ${title} is queued again${why}`, zh: rich`🔁 ${title} 重新排队${why}` }[lang];
 }
 
 /** How far a task is, as its program says. */
-export function progressText({ lang, title }: Subject, percent: number | null, message: string | null): string {
+export function progressText({ lang, title }: Subject, percent: number | null, message: string | null): RichText {
   const parts = [percent === null ? '' : `${Math.round(percent)} %`, message === null ? '' : oneLine(message, 500)];
   const said = parts.filter((part) => part !== '').join(lang === 'zh' ? '，' : ', ');
-  return `⏳ ${title}${lang === 'zh' ? '：' : ' — '}${said === '' ? '…' : said}`;
+  return rich`⏳ ${bold(title)}${lang === 'zh' ? '：' : ' — '}${said === '' ? '…' : said}`;
 }
 
 /** How a task died, for a sentence that begins with its name: `failed after 3 tries: no such room`. */
@@ -105,17 +118,21 @@ function whyFailed(lang: Lang, { error, errorZh, reason }: Death): string {
   return said || words || { en: 'no reason was given', zh: '没有说明原因' }[lang];
 }
 
-const HEADLINES: Record<FinalState, (subject: Subject, end: TaskEnd) => string> = {
+const HEADLINES: Record<FinalState, (subject: Subject, end: TaskEnd) => RichText> = {
   succeeded: ({ lang, title }, end) => {
     const took = duration(lang, end.tookMs);
     const late = { en: ' (finished before it could be cancelled)', zh: '（取消之前已经完成）' };
-    const done = { en: `✅ ${title} — done in ${took}`, zh: `✅ ${title} 已完成，用时 ${took}` };
-    return done[lang] + (end.finishedBeforeCancel ? late[lang] : '');
+    const name = bold(title);
+    const done = { en: rich`✅ ${name} — done in ${took}`, zh: rich`✅ ${name} 已完成，用时 ${took}` };
+    return rich`${done[lang]}${end.finishedBeforeCancel ? late[lang] : ''}`;
   },
-  failed: ({ lang, title }, end) => `❌ ${title} ${deathWords(lang, 'failed', end)}`,
-  timed_out: ({ lang, title }, end) => `⏱ ${title} ${deathWords(lang, 'timed_out', end)}`,
-  cancelled: ({ lang, title }) => ({ en: `🚫 ${title} was cancelled`, zh: `🚫 ${title} 已取消` })[lang],
-  lost: ({ lang, title }, end) => `❓ ${title} ${deathWords(lang, 'lost', end)}`,
+  failed: ({ lang, title }, end) => rich`❌ ${bold(title)} ${deathWords(lang, 'failed', end)}`,
+  timed_out: ({ lang, title }, end) => rich`⏱ ${bold(title)} ${deathWords(lang, 'timed_out', end)}`,
+  cancelled: ({ lang, title }) => {
+    const name = bold(title);
+    return { en: rich`🚫 ${name} was cancelled`, zh: rich`🚫 ${name} 已取消` }[lang];
+  },
+  lost: ({ lang, title }, end) => rich`❓ ${bold(title)} ${deathWords(lang, 'lost', end)}`,
 };
 
 function tries(lang: Lang, { attempt }: Death): string {
@@ -138,16 +155,27 @@ function withoutStack(text: string): string {
     .join('\n');
 }
 
-function summaryOf({ lang, id }: Subject, summary: string): string {
-  return headAndTail(
-    printable(summary).trim(),
+function summaryOf({ lang, id, summary: format }: Subject, summary: string): RichText {
+  return richHeadAndTail(
+    outputOf(summary, format),
     SUMMARY_LIMIT,
     (count) => ({ en: `… ${count} characters left out; /logs ${id}`, zh: `……省略 ${count} 个字符；/logs ${id}` })[lang],
   );
 }
 
+/**
+ * What a program says: Markdown where its template says so, else as it is, in its columns where it has several lines; without what
+ * could spoil a message.
+ */
+export function outputOf(summary: string, format: Subject['summary']): RichText {
+  const text = printable(summary).trim();
+  if (format === 'markdown') return readMarkdown(text);
+  return text.includes('\n') ? pre(text) : { text };
+}
+
 /** How to go on, where there is something to do. What never ran has printed nothing. */
-function hintOf({ id }: Subject, state: FinalState, end: TaskEnd): string {
-  if (state === 'succeeded') return '';
-  return end.attempt > 0 ? `/retry ${id} · /logs ${id}` : `/retry ${id}`;
+function hintOf({ id }: Subject, state: FinalState, end: TaskEnd): RichText {
+  if (state === 'succeeded') return { text: '' };
+  const hints: Words[] = [code(`/retry ${id}`), ...(end.attempt > 0 ? [code(`/logs ${id}`)] : [])];
+  return joined(hints, ' · ');
 }

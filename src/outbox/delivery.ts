@@ -218,6 +218,7 @@ class DeliveryLoop implements Delivery {
     const result = await sendParts(message, {
       channel,
       publicId,
+      ...(message.taskId !== undefined && { taskId: store.ids.encode(message.taskId) }),
       safe: safeRepeat.has(message.channel),
       limits: limits ?? LIMITS,
       signal: this.#abort.signal,

@@ -1,11 +1,13 @@
+import type { Mark } from '../channels/channel.ts';
 import type { Tx } from '../store/tx.ts';
 import { editSent } from './edit-queries.ts';
-import { type EmitOutbox, storable } from './message.ts';
+import { type EmitOutbox, storableWords } from './message.ts';
 
 export interface MessageEdit {
   /** Of the message, as it was enqueued. */
   readonly dedupeKey: string;
   readonly text: string;
+  readonly marks?: readonly Mark[];
 }
 
 /**
@@ -14,7 +16,10 @@ export interface MessageEdit {
  */
 export async function editMessages(tx: Tx, edits: readonly MessageEdit[], emit: EmitOutbox): Promise<number> {
   if (edits.length === 0) return 0;
-  const rows = edits.map(({ dedupeKey, text }) => [dedupeKey, storable(text)]);
+  const rows = edits.map((edit) => {
+    const { text, marks } = storableWords(edit);
+    return [edit.dedupeKey, text, marks];
+  });
   const edited = await tx.all(editSent, { rows, now: tx.now });
   const keys = edited.flatMap(({ session_key }) => session_key ?? []);
   if (keys.length > 0) emit(tx, [{ type: 'outbox.edited', sessionKeys: keys }]);

@@ -9,7 +9,7 @@ import {
   GIVE_UP_AFTER_MS,
   type NewMessage,
   type OutboxEvent,
-  storable,
+  storableWords,
 } from './message.ts';
 import {
   freeChats,
@@ -111,6 +111,7 @@ async function insert(
 
 function newRow(message: NewMessage, id: number, now: number, instant: boolean): unknown[] {
   const { route, kind } = message;
+  const { text, marks } = storableWords(message);
   return [
     id,
     route.channel,
@@ -119,13 +120,14 @@ function newRow(message: NewMessage, id: number, now: number, instant: boolean):
     JSON.stringify(route),
     message.sessionKey ?? null,
     kind,
-    storable(message.text),
+    text,
     instant ? 'sent' : 'pending',
     message.taskId ?? null,
     message.flowId ?? null,
     message.dedupeKey ?? null,
     now + GIVE_UP_AFTER_MS[kind],
     instant ? now : null,
+    marks,
   ];
 }
 

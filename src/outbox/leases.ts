@@ -1,4 +1,4 @@
-import type { ChannelName, Route } from '../channels/channel.ts';
+import type { ChannelName, Mark, Route } from '../channels/channel.ts';
 import type { Tx, Verb } from '../store/tx.ts';
 import { type ChatKey, chatText, type EmitOutbox, type MessageKind, type OutboxEvent } from './message.ts';
 import {
@@ -22,6 +22,8 @@ export interface LeasedMessage extends ChatKey {
   readonly route: Route;
   readonly kind: MessageKind;
   readonly text: string;
+  readonly marks?: readonly Mark[];
+  readonly taskId?: number;
   readonly maybeRepeat: boolean;
   readonly safeRepeats: number;
   readonly giveUpAt: number;
@@ -173,6 +175,8 @@ function leased(row: MessageRow): LeasedMessage {
     route: JSON.parse(row.route) as Route,
     kind: row.kind,
     text: row.text,
+    ...(row.marks !== null && { marks: JSON.parse(row.marks) as Mark[] }),
+    ...(row.task_id !== null && { taskId: row.task_id }),
     maybeRepeat: row.maybe_repeat === 1,
     safeRepeats: row.safe_repeats,
     giveUpAt: row.give_up_at,

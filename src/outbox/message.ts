@@ -1,4 +1,5 @@
-import type { ChannelName, Route } from '../channels/channel.ts';
+import type { ChannelName, Mark, RichText, Route } from '../channels/channel.ts';
+import { soundMarks, withoutUnits } from '../rich-text.ts';
 import type { Tx } from '../store/tx.ts';
 
 /** `final`: the result of a task; `update`: how it goes; `reply`: the answer to a command; `notice`: anything else. */
@@ -12,6 +13,8 @@ export interface NewMessage {
   readonly sessionKey?: string;
   readonly kind: MessageKind;
   readonly text: string;
+  /** How parts of the text look where the platform can show it. */
+  readonly marks?: readonly Mark[];
   readonly taskId?: number;
   readonly flowId?: number;
   /** At most one row ever has this key: a second message with it is dropped. */
@@ -76,4 +79,12 @@ export function distinctChats(chats: readonly ChatKey[]): ChatKey[] {
 /** What every database can store: broken surrogates become U+FFFD, NUL goes (PostgreSQL's text refuses it). */
 export function storable(text: string): string {
   return text.isWellFormed() && !text.includes('\u0000') ? text : text.toWellFormed().replaceAll('\u0000', '');
+}
+
+/** A text as it is stored, and its marks as JSON where it has any that can be shown. */
+export function storableWords({ text, marks }: RichText): { text: string; marks: string | null } {
+  if (marks === undefined) return { text: storable(text), marks: null };
+  const kept = withoutUnits({ text: text.toWellFormed(), marks }, /\u0000/g);
+  const sound = soundMarks(kept.text, kept.marks);
+  return { text: kept.text, marks: sound.length === 0 ? null : JSON.stringify(sound) };
 }

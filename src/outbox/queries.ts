@@ -19,6 +19,7 @@ const NEW_COLUMNS = {
   dedupe_key: 'text',
   give_up_at: 'int',
   sent_at: 'int',
+  marks: 'text',
 } as const;
 
 /**
@@ -53,9 +54,9 @@ export const storedMessages = hot<{ rows: unknown[][] }, { id: number }>(
 function insertInto(d: Dialect, p: Parameters<Parameters<typeof hot<NewRows>>[1]>[1]) {
   return sql`
     insert into outbox (id, channel, account, chat, route, session_key, kind, text, status, task_id, flow_id, dedupe_key, give_up_at,
-      sent_at, next_at, created_at)
+      sent_at, marks, next_at, created_at)
     select id, channel, account, chat, route, session_key, kind, text, status, task_id, flow_id, dedupe_key, give_up_at,
-      sent_at, ${p.now}, ${p.now}
+      sent_at, marks, ${p.now}, ${p.now}
     from ${d.rows(p.rows.param, NEW_COLUMNS)} as r`;
 }
 
@@ -141,11 +142,12 @@ export interface MessageRow {
   parts_sent: number;
   platform_ids: string | null;
   dedupe_key: string | null;
+  marks: string | null;
 }
 
 const MESSAGE =
   sql.raw(`id, channel, account, chat, route, session_key, kind, text, task_id, flow_id, maybe_repeat, safe_repeats,
-  attempts, give_up_at, lease_until, parts_sent, platform_ids, dedupe_key`);
+  attempts, give_up_at, lease_until, parts_sent, platform_ids, dedupe_key, marks`);
 
 /** Leases those that are due, the oldest of their chat, in a chat that is not held and has no sender. */
 export const leaseMessages = hot<{ rows: unknown[][]; now: number; until: number }, MessageRow>(

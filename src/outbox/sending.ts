@@ -1,5 +1,6 @@
-import type { Channel, OutgoingMessage, SendOutcome } from '../channels/channel.ts';
+import type { Channel, OutgoingMessage, Part, SendOutcome } from '../channels/channel.ts';
 import { messageOf } from '../errors.ts';
+import { joined } from '../rich-text.ts';
 import type { LeasedMessage } from './leases.ts';
 import { storable } from './message.ts';
 import type { SendResult } from './outcome.ts';
@@ -18,6 +19,8 @@ export interface SendOptions {
   readonly channel: Channel;
   /** The message's public id. */
   readonly publicId: string;
+  /** Of the task it is about. */
+  readonly taskId?: string;
   /** Whether the platform drops an identical repeat; decides what a call that never answered means. */
   readonly safe: boolean;
   readonly limits: CallLimits;
@@ -32,37 +35,46 @@ export interface SendOptions {
  * way: another sender decides then. Rejects only when `record` does.
  */
 export async function sendParts(message: LeasedMessage, options: SendOptions): Promise<SendResult | undefined> {
-  const parts = options.channel.split(message.text);
+  const parts = options.channel.split(longTextOf(message, options.taskId));
   const platformIds = [...message.platformIds];
   let partsSent = message.partsSent;
   let outcome: SendOutcome = { outcome: 'sent', platformId: '' };
   for (; partsSent < parts.length; partsSent += 1) {
     const resumed = partsSent === message.partsSent;
     if (!resumed && !(await options.record(partsSent, platformIds))) return undefined;
-    const marked = resumed && message.maybeRepeat ? `${REPEAT_MARK}\n${parts[partsSent]}` : undefined;
-    // The mark may make a full part too long; its pieces count as one part.
-    const texts = marked === undefined ? [parts[partsSent]!] : options.channel.split(marked);
-    outcome = await sendTexts(message, texts, partsSent === 0, resumed, platformIds, options);
+    const part = parts[partsSent]!;
+    const pieces = resumed && message.maybeRepeat ? asRepeat(part, options.channel) : [part];
+    outcome = await sendPieces(message, pieces, partsSent === 0, resumed, platformIds, options);
     if (outcome.outcome !== 'sent') break;
   }
   return { outcome, partsSent, platformIds, advanced: partsSent > message.partsSent };
 }
 
-async function sendTexts(
+function longTextOf({ text, marks }: LeasedMessage, taskId: string | undefined) {
+  return { text, ...(marks && { marks }), ...(taskId !== undefined && { taskId }) };
+}
+
+/** The mark may make a full part too long; its pieces count as one part. */
+function asRepeat(part: Part, channel: Channel): Part[] {
+  const marked = joined([REPEAT_MARK, part], '\n');
+  return part.file ? [{ ...marked, file: part.file }] : channel.split(marked);
+}
+
+async function sendPieces(
   message: LeasedMessage,
-  texts: readonly string[],
+  pieces: readonly Part[],
   leads: boolean,
   resumed: boolean,
   platformIds: string[],
   options: SendOptions,
 ): Promise<SendOutcome> {
   let outcome: SendOutcome = { outcome: 'sent', platformId: '' };
-  for (const [index, text] of texts.entries()) {
+  for (const [index, piece] of pieces.entries()) {
     outcome = await call(
       {
+        ...piece,
         id: options.publicId,
         route: message.route,
-        text,
         first: leads && index === 0,
         mayBeRepeat: resumed && (message.maybeRepeat || message.safeRepeats > 0),
       },

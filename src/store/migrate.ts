@@ -13,6 +13,7 @@ import { artifactsSchema } from './migrations/0010-artifacts.ts';
 import { healthSchema } from './migrations/0011-health.ts';
 import { releasesSchema } from './migrations/0012-releases.ts';
 import { boundsSchema } from './migrations/0013-bounds.ts';
+import { marksSchema } from './migrations/0014-marks.ts';
 
 export interface Migration {
   readonly version: number;
@@ -35,6 +36,7 @@ export const MIGRATIONS: readonly Migration[] = [
   healthSchema,
   releasesSchema,
   boundsSchema,
+  marksSchema,
 ];
 
 /**

@@ -233,6 +233,8 @@ export interface OutboxTable {
   sent_at: number | null;
   /** When its text was changed last, where the row itself is what people see. */
   edited_at: number | null;
+  /** How parts of the text look; null: plain. */
+  marks: Json | null;
 }
 
 export interface ChatHoldTable {

@@ -1,7 +1,8 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { cleanText, type SplitOptions, sizeOf, splitText } from '../../src/channels/text.ts';
+import { cleanText, type SplitOptions, sizeOf, split } from '../../src/channels/text.ts';
 
+const splitText = (text: string, options: SplitOptions) => split({ text }, options).map((part) => part.text);
 const graphemes = (text: string) =>
   [...new Intl.Segmenter(undefined, { granularity: 'grapheme' }).segment(text)].map((s) => s.segment);
 const withoutMark = (part: string) => part.replace(/\n\(\d+\/\d+\)$/, '');

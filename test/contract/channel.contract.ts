@@ -122,8 +122,10 @@ function outgoing(start: Start): void {
 
   it('a long text arrives whole and in order', async () => {
     const rig = await start();
-    const words = Array.from({ length: 4_000 }, (_, n) => `word${n}汉😀`);
-    const parts = rig.channel.split(words.join(' '));
+    // A few parts on every platform; what is much longer becomes a file on some.
+    const length = rig.channel.name === 'webchat' ? 4_000 : 400;
+    const words = Array.from({ length }, (_, n) => `word${n}汉😀`);
+    const parts = rig.channel.split({ text: words.join(' ') }).map(({ text }) => text);
     expect(parts.length).toBeGreaterThan(1);
     for (const [n, text] of parts.entries()) {
       expect(await send(rig, text, rig.route, n === 0)).toMatchObject({ outcome: 'sent' });
@@ -140,7 +142,8 @@ function outgoing(start: Start): void {
   it('any text can be sent: empty, blank, control characters, broken surrogates', async () => {
     const rig = await start();
     for (const text of ['', '   \n ', '\u0000\u0007', 'a\uD83D', '\uDE00b', ']]><x>&']) {
-      for (const part of rig.channel.split(text)) expect(await send(rig, part)).toMatchObject({ outcome: 'sent' });
+      for (const part of rig.channel.split({ text }))
+        expect(await send(rig, part.text)).toMatchObject({ outcome: 'sent' });
     }
     expect(rig.received()).toHaveLength(6);
   });

@@ -1,3 +1,6 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
 import { startEmulator } from '../support/fake-telegram/emulator.ts';
 import { startFakeTelegram } from '../support/fake-telegram/fake-telegram.ts';
@@ -14,6 +17,53 @@ async function startHouse(env: Record<string, string>): Promise<TestGateway> {
   cleanups.push(() => house.stop());
   return house;
 }
+
+/** A template whose program prints this file. */
+async function templatePrinting(text: string, more = ''): Promise<string> {
+  const folder = await mkdtemp(join(tmpdir(), 'errand-printing-'));
+  cleanups.push(() => rm(folder, { recursive: true }));
+  await writeFile(join(folder, 'printed'), text);
+  const command = JSON.stringify(['cat', join(folder, 'printed')]);
+  await writeFile(
+    join(folder, 'print.yaml'),
+    `id: print\ntitle: { en: Print, zh: Print }\ncommand: ${command}\n${more}`,
+  );
+  return folder;
+}
+
+async function printed(text: string, more = '') {
+  const telegram = await startFakeTelegram();
+  cleanups.push(() => telegram.stop());
+  const env = { TELEGRAM_BOT_TOKEN: telegram.token, TELEGRAM_API_ROOT: telegram.url };
+  const house = await startHouse({ ...env, ERRAND_TEMPLATES_DIR: await templatePrinting(text, more) });
+  await house.pair('telegram', '42');
+  await house.agent();
+  telegram.userSends({ chat: 42, user: 42, text: '/run print' });
+  const found = () => telegram.history(42).find(({ from, text }) => from === 'bot' && /— done in/.test(text));
+  return until(found, 'the result');
+}
+
+describe('Telegram, how a result looks', () => {
+  it('A15: what a program prints is shown as it is, in its columns, whatever markup is in it', async () => {
+    const text = 'a_b *c [x](y`\n  <b>&amp; </code> \\\n**not bold**';
+    const result = await printed(text);
+    expect(result.text).toMatch(/^✅ Print — done in .+\n/);
+    expect(result.text.slice(result.text.indexOf('\n') + 1)).toBe(text);
+    expect(result.sentWith!.entities).toEqual([
+      { type: 'bold', offset: 2, length: 5 },
+      { type: 'pre', offset: result.text.indexOf('\n') + 1, length: text.length },
+    ]);
+  });
+
+  it('a summary that its template calls Markdown is read as Markdown', async () => {
+    const result = await printed('# Report\n**3** of `4` [rooms](https://x.test/rooms)\n', 'summary: markdown\n');
+    expect(result.text.split('\n').slice(1)).toEqual(['Report', '3 of 4 rooms (https://x.test/rooms)']);
+    const shown = (result.sentWith!.entities as { type: string; offset: number; length: number }[]).map(
+      ({ type, offset, length }) => `${type}:${result.text.slice(offset, offset + length)}`,
+    );
+    expect(shown).toEqual(['bold:Print', 'bold:Report', 'bold:3', 'code:4', 'text_link:rooms']);
+  });
+});
 
 describe('Telegram, from a message to its result', () => {
   it('through an emulator that is not ours: /run hello name=Ada ends as one result in its history', async () => {

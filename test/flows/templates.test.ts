@@ -52,6 +52,7 @@ describe('a good file', () => {
       serialKey: null,
       idempotencyKey: null,
       notify: null,
+      summary: 'plain',
       roles: [],
       digest: expect.stringMatching(/^sha256:[0-9a-f]{64}$/),
       runDigest: expect.stringMatching(/^sha256:[0-9a-f]{64}$/),

@@ -1,11 +1,13 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { graphText } from '../../src/notifications/graph-wording.ts';
+import { type GraphEnd, graphText as graphWords } from '../../src/notifications/graph-wording.ts';
 import { createNotifier, type Notifier } from '../../src/notifications/notifier.ts';
 import { createOutbox } from '../../src/outbox/enqueue.ts';
 import { touchSessions } from '../../src/sessions/sessions.ts';
 import type { NewTask } from '../../src/tasks/task.ts';
 import { Core, ROUTE, SESSION, START } from '../support/core.ts';
 import { diamond, fail, makeGraph, runTask, succeed } from '../support/graphs.ts';
+
+const graphText = (end: GraphEnd) => graphWords(end).text;
 
 let core: Core;
 let notifier: Notifier;

@@ -1,16 +1,15 @@
 import { describe, expect, it } from 'vitest';
-import {
-  blockedText,
-  finalText,
-  progressText,
-  SUMMARY_LIMIT,
-  type Subject,
-  stateText,
-  titleFor,
-} from '../../src/notifications/wording.ts';
+import type { RichText } from '../../src/channels/channel.ts';
+import * as wording from '../../src/notifications/wording.ts';
+import { SUMMARY_LIMIT, type Subject, titleFor } from '../../src/notifications/wording.ts';
 import { FINAL_STATES } from '../../src/tasks/states.ts';
 import type { TaskEnd } from '../../src/tasks/task.ts';
 import { sentenceOf } from '../../src/text.ts';
+
+const finalText = (...about: Parameters<typeof wording.finalText>) => wording.finalText(...about).text;
+const blockedText = (...about: Parameters<typeof wording.blockedText>) => wording.blockedText(...about).text;
+const progressText = (...about: Parameters<typeof wording.progressText>) => wording.progressText(...about).text;
+const stateText = (...about: Parameters<typeof wording.stateText>) => wording.stateText(...about)?.text;
 
 const en: Subject = { lang: 'en', title: 'Hello', id: 'k7q2' };
 const zh: Subject = { lang: 'zh', title: '问候', id: 'k7q2' };
@@ -149,5 +148,33 @@ describe('names and sentences', () => {
     expect(sentenceOf('\n\nfirst\nsecond')).toBe('first');
     expect(sentenceOf(null)).toBe('');
     expect(sentenceOf('y'.repeat(1_000)).length).toBeLessThanOrEqual(240);
+  });
+});
+
+describe('how messages look', () => {
+  const looks = ({ text, marks = [] }: RichText) =>
+    marks.map(({ kind, start, length }) => `${kind}:${text.slice(start, start + length)}`);
+
+  it('titles are bold, what is typed is code, output of several lines keeps its columns', () => {
+    const failed = wording.finalText(en, 'failed', end({ error: 'no', summary: 'a\n  b' }));
+    expect(looks(failed)).toEqual(['bold:Hello', 'pre:a\n  b', 'code:/retry k7q2', 'code:/logs k7q2']);
+    expect(looks(wording.blockedText(zh, '', true))).toEqual(['bold:问候', 'code:/retry k7q2', 'code:/cancel k7q2']);
+    expect(looks(wording.progressText(en, 40, 'half'))).toEqual(['bold:Hello']);
+    expect(looks(wording.stateText(zh, 'queued', 'running', null)!)).toEqual(['bold:问候']);
+    for (const state of FINAL_STATES) expect(looks(wording.finalText(en, state, end()))[0]).toBe('bold:Hello');
+  });
+
+  it('output is Markdown only where its template says so', () => {
+    const summary = '**3** rooms';
+    expect(wording.finalText(en, 'succeeded', end({ summary })).text).toContain('**3** rooms');
+    const read = wording.finalText({ ...en, summary: 'markdown' }, 'succeeded', end({ summary }));
+    expect(read.text).toMatch(/\n3 rooms$/);
+    expect(looks(read)).toEqual(['bold:Hello', 'bold:3']);
+  });
+
+  it('a long output keeps its look on both sides of what is left out', () => {
+    const summary = Array.from({ length: 2_000 }, (_, n) => `line ${n}`).join('\n');
+    const said = wording.finalText(en, 'succeeded', end({ summary }));
+    expect(looks(said).slice(1)).toEqual([expect.stringMatching(/^pre:line 0\n/), expect.stringMatching(/line 1999$/)]);
   });
 });

@@ -32,7 +32,7 @@ export class Platforms {
     return {
       name,
       account: 'default',
-      split: (text) => [text],
+      split: ({ text }) => [{ text }],
       send: (message, signal) =>
         isDead() ? new Promise(() => undefined) : this.#answer(name, message, signal, decode(message.id)),
       health: () => ({ ok: true }),

@@ -9,6 +9,7 @@ import {
   sealCallback,
   textMessageXml,
 } from './fake-wecom-callback.ts';
+import { readMultipart } from './multipart.ts';
 
 /** What the platform does to one call instead of its normal work. */
 export type WecomScript =
@@ -21,7 +22,7 @@ export type WecomScript =
   /** Cuts the connection without doing anything. */
   | 'drop before accepting';
 
-export type WecomPath = 'gettoken' | 'message/send';
+export type WecomPath = 'gettoken' | 'message/send' | 'media/upload';
 
 export interface WecomCall {
   readonly path: string;
@@ -34,6 +35,8 @@ export interface SendBody {
   readonly msgtype?: string;
   readonly agentid?: number;
   readonly text?: { readonly content?: string };
+  readonly markdown?: { readonly content?: string };
+  readonly file?: { readonly media_id?: string };
   readonly enable_duplicate_check?: number;
   readonly duplicate_check_interval?: number;
 }
@@ -80,8 +83,14 @@ export class FakeWecom {
   readonly #options: FakeWecomOptions;
   readonly #now: () => number;
   readonly #server: Server;
-  readonly #scripts: Record<WecomPath, WecomScript[]> = { gettoken: [], 'message/send': [] };
-  readonly #delivered: { user: string; text: string; at: number }[] = [];
+  readonly #scripts: Record<WecomPath, WecomScript[]> = {
+    gettoken: [],
+    'message/send': [],
+    'media/upload': [],
+  };
+  readonly #media = new Map<string, string>();
+  /** `text` is what the person sees. */
+  readonly #delivered: { user: string; text: string; sent: string; at: number }[] = [];
   readonly #tokenCalls: number[] = [];
   #accessToken: { value: string; expiresAt: number } | undefined;
   #sequence = 0;
@@ -207,12 +216,19 @@ export class FakeWecom {
     const url = new URL(request.url ?? '/', this.url);
     const chunks: Buffer[] = [];
     for await (const chunk of request as AsyncIterable<Buffer>) chunks.push(chunk);
-    const body = chunks.length > 0 ? (JSON.parse(Buffer.concat(chunks).toString('utf8')) as SendBody) : undefined;
+    const raw = Buffer.concat(chunks);
+    const type = request.headers['content-type'] ?? '';
+    const isForm = type.startsWith('multipart/form-data');
+    const body = raw.length > 0 && !isForm ? (JSON.parse(raw.toString('utf8')) as SendBody) : undefined;
     const path = url.pathname.replace('/cgi-bin/', '') as WecomPath;
     const script = this.#scripts[path]?.shift();
     if (script && script !== 'drop after accepting') return this.#played(script, url.pathname, body, response);
     const answer =
-      path === 'gettoken' ? this.#getToken(url.searchParams) : this.#sendMessage(path, url.searchParams, body);
+      path === 'gettoken'
+        ? this.#getToken(url.searchParams)
+        : path === 'media/upload'
+          ? this.#upload(url.searchParams, type, raw)
+          : this.#sendMessage(path, url.searchParams, body);
     this.calls.push({ path: url.pathname, errcode: answer.errcode as number, body });
     if (script === 'drop after accepting') response.destroy();
     else json(response, answer);
@@ -259,10 +275,38 @@ export class FakeWecom {
     if (token !== this.#accessToken?.value) return { errcode: 40014, errmsg: 'invalid access_token' };
     if (this.#accessToken.expiresAt <= this.#now()) return { errcode: 42001, errmsg: 'access_token expired' };
     if (String(body?.agentid) !== this.agentId) return { errcode: 40056, errmsg: 'invalid agentid' };
-    if (body?.msgtype !== 'text') return { errcode: 40008, errmsg: 'invalid message type' };
-    if (!body.text?.content) return { errcode: 44004, errmsg: 'text content is empty' };
-    if (!body.touser) return { errcode: 82001, errmsg: 'no recipient' };
-    return this.#accept(body, body.touser.toLowerCase().split('|'), body.text.content);
+    const content = this.#contentOf(body ?? {});
+    if (typeof content !== 'string') return content;
+    if (!body?.touser) return { errcode: 82001, errmsg: 'no recipient' };
+    return this.#accept(body, body.touser.toLowerCase().split('|'), content);
+  }
+
+  /** What the person is sent: the text, the Markdown, or the file's content. */
+  #contentOf({ msgtype, text, markdown, file }: SendBody): string | Record<string, unknown> {
+    if (msgtype === 'text') return text?.content || { errcode: 44004, errmsg: 'text content is empty' };
+    if (msgtype === 'markdown') return markdown?.content || { errcode: 44004, errmsg: 'text content is empty' };
+    if (msgtype !== 'file') return { errcode: 40008, errmsg: 'invalid message type' };
+    return this.#media.has(file?.media_id ?? '') ? file!.media_id! : { errcode: 40007, errmsg: 'invalid media_id' };
+  }
+
+  /** Files of 5 bytes to 20 MB (document 90253). */
+  #upload(query: URLSearchParams, type: string, raw: Buffer): Record<string, unknown> {
+    const token = query.get('access_token');
+    if (token === null || token !== this.#accessToken?.value) return { errcode: 40014, errmsg: 'invalid access_token' };
+    if (query.get('type') !== 'file') return { errcode: 40004, errmsg: 'invalid media type' };
+    const file = readMultipart(type, raw).find(({ name, fileName }) => name === 'media' && fileName !== undefined);
+    if (!file) return { errcode: 41005, errmsg: 'media data missing' };
+    const { length } = file.content;
+    if (length <= 5 || length > 20 * 1_048_576) return { errcode: 40006, errmsg: 'invalid media size' };
+    this.#sequence += 1;
+    const mediaId = `media-${this.#sequence}`;
+    this.#media.set(mediaId, file.content.toString('utf8'));
+    return { errcode: 0, errmsg: 'ok', type: 'file', media_id: mediaId, created_at: this.#seconds() };
+  }
+
+  /** The platform drops its uploads, as it does after three days. */
+  dropMedia(): void {
+    this.#media.clear();
   }
 
   #accept(body: SendBody, users: readonly string[], text: string): Record<string, unknown> {
@@ -279,20 +323,29 @@ export class FakeWecom {
     const now = this.#now();
     const bytes = Buffer.from(text);
     if (bytes.length > TEXT_BYTES) this.violations.push(`a text of ${bytes.length} bytes was cut`);
-    const shown = bytes.subarray(0, TEXT_BYTES).toString('utf8');
+    const cut = bytes.subarray(0, TEXT_BYTES).toString('utf8');
+    const shown = body.msgtype === 'markdown' ? asShown(cut) : (this.#media.get(body.file?.media_id ?? '') ?? cut);
     const since = now - (body.duplicate_check_interval ?? 1_800) * 1_000;
-    const repeat = this.#delivered.some((item) => item.user === user && item.text === shown && item.at > since);
+    const repeat = this.#delivered.some((item) => item.user === user && item.sent === text && item.at > since);
     if (body.enable_duplicate_check === 1 && repeat) return;
     if (this.#delivered.filter((item) => item.user === user && item.at > now - 60_000).length >= PER_MINUTE) {
       this.violations.push(`a message to ${user} was dropped: more than ${PER_MINUTE} in a minute`);
       return;
     }
-    this.#delivered.push({ user, text: shown, at: now });
+    this.#delivered.push({ user, text: shown, sent: text, at: now });
   }
 }
 
 export function startFakeWecom(options: FakeWecomOptions = {}): Promise<FakeWecom> {
   return new FakeWecom(options).start();
+}
+
+/** Markdown as WeCom's app shows it: without the signs of its subset. */
+function asShown(markdown: string): string {
+  return markdown
+    .replace(/\*\*([^*\n]+)\*\*/g, '$1')
+    .replace(/`([^`\n]+)`/g, '$1')
+    .replace(/\[([^\]\n]+)\]\([^)\s]+\)/g, '$1');
 }
 
 function json(response: ServerResponse, value: unknown): void {

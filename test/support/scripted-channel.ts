@@ -30,7 +30,11 @@ export function scriptedChannel(name: ChannelName = 'telegram', account = 'defau
     otherwise: (answer) => {
       standard = answer;
     },
-    split: (text) => text.split('|').flatMap((part) => part.match(new RegExp(`[^]{1,${max}}`, 'g')) ?? ['']),
+    split: ({ text }) =>
+      text
+        .split('|')
+        .flatMap((part) => part.match(new RegExp(`[^]{1,${max}}`, 'g')) ?? [''])
+        .map((part) => ({ text: part })),
     async send(message, signal) {
       calls.push(message);
       const answer = script.shift() ?? standard;

@@ -2,15 +2,15 @@ import type { Api } from 'grammy';
 import type { Update } from 'grammy/types';
 import type { Log } from '../../log.ts';
 import type { Poller, Service } from '../../service.ts';
-import type { Channel, ChannelDoor, ChannelHealth, OutgoingMessage, SendOutcome } from '../channel.ts';
-import { splitText } from '../text.ts';
+import type { Channel, ChannelDoor, ChannelHealth, LongText, OutgoingMessage, Part, SendOutcome } from '../channel.ts';
+import { split } from '../text.ts';
 import { failureOf, telegramApi } from './api.ts';
 import { toIncoming } from './mapping.ts';
 import { checkOptions, DEFAULT_TIMING, type TelegramOptions, type TelegramTiming, webhookPath } from './options.ts';
 import { OFFSET, Polling } from './polling.ts';
 import { Pulse } from './pulse.ts';
 import { SelfKnowledge } from './self.ts';
-import { sendText, TEXT_LIMIT } from './send.ts';
+import { sendPart, TEXT_LIMIT } from './send.ts';
 import { upkeep } from './upkeep.ts';
 import { webhookDoor } from './webhook.ts';
 
@@ -22,6 +22,9 @@ export function createTelegramChannel(options: TelegramOptions): Channel {
   checkOptions(options);
   return new TelegramChannel(options);
 }
+
+/** More is head, tail and a file. */
+const MOST_PARTS = 4;
 
 class TelegramChannel implements Channel {
   readonly name = 'telegram';
@@ -54,14 +57,14 @@ class TelegramChannel implements Channel {
     this.#upkeep = upkeep({ ...shared, api: this.#api, channel: options, self: this.#self });
   }
 
-  split(text: string): string[] {
-    return splitText(text, { max: TEXT_LIMIT, measure: 'utf16' });
+  split(message: LongText): Part[] {
+    return split(message, { max: TEXT_LIMIT, measure: 'utf16', mostParts: MOST_PARTS });
   }
 
   send(message: OutgoingMessage, signal: AbortSignal): Promise<SendOutcome> {
     const { token } = this.#options;
     const { refusedMs } = this.#timing;
-    return sendText({ api: this.#api, token, pulse: this.#pulse, log: this.#log, refusedMs }, message, signal);
+    return sendPart({ api: this.#api, token, pulse: this.#pulse, log: this.#log, refusedMs }, message, signal);
   }
 
   health(): ChannelHealth {

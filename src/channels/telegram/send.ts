@@ -1,8 +1,9 @@
-import type { Api } from 'grammy';
+import { type Api, InputFile } from 'grammy';
 import { messageOf } from '../../errors.ts';
 import { type Log, redact } from '../../log.ts';
-import type { OutgoingMessage, SendOutcome } from '../channel.ts';
+import type { OutgoingMessage, SendOutcome, TextFile } from '../channel.ts';
 import { type CallFailure, failureOf } from './api.ts';
+import { entitiesOf } from './entities.ts';
 import type { Pulse } from './pulse.ts';
 
 export interface SenderOptions {
@@ -14,19 +15,42 @@ export interface SenderOptions {
   readonly refusedMs: number;
 }
 
-type Payload = Parameters<Api['raw']['sendMessage']>[0];
+type TextPayload = Parameters<Api['raw']['sendMessage']>[0];
+type FilePayload = Parameters<Api['raw']['sendDocument']>[0];
+type Payload = TextPayload | FilePayload;
 
 /** Telegram's text limit: 4096 UTF-16 units after parsing entities (Bot API, sendMessage). */
 export const TEXT_LIMIT = 4096;
 
-/** One `sendMessage`; at most twice more, without a topic that is gone and to the chat a group has become. Never throws. */
-export async function sendText(
+/**
+ * One part of a message, as text or as a file; where Telegram will never take the file, one more call says where its text is. Never
+ * throws.
+ */
+export async function sendPart(
   options: SenderOptions,
   message: OutgoingMessage,
   signal: AbortSignal,
 ): Promise<SendOutcome> {
+  if (!message.file) return send(options, message, textPayload(message), signal);
+  const outcome = await send(options, message, filePayload(message, message.file), signal);
+  if (outcome.outcome !== 'permanent') return outcome;
+  const { file, id } = message;
+  options.log.warn('telegram.file_refused', { id, why: outcome.error });
+  return send(options, message, textPayload({ ...message, text: file.instead, marks: [] }), signal);
+}
+
+/**
+ * One call; at most once more each without a topic that is gone, to the chat a group has become, and without a look that Telegram does
+ * not understand.
+ */
+async function send(
+  options: SenderOptions,
+  message: OutgoingMessage,
+  first: Payload,
+  signal: AbortSignal,
+): Promise<SendOutcome> {
   if (signal.aborted) return { outcome: 'retry', error: 'stopped before it was sent', scope: 'chat' };
-  let payload = payloadOf(message);
+  let payload = first;
   for (;;) {
     const result = await attempt(options, payload, signal);
     if (!('kind' in result)) return result;
@@ -48,7 +72,10 @@ async function attempt(
   signal: AbortSignal,
 ): Promise<SendOutcome | CallFailure> {
   try {
-    const sent = await options.api.raw.sendMessage(payload, signal as never);
+    const { raw } = options.api;
+    const sent = await ('document' in payload
+      ? raw.sendDocument(payload, signal as never)
+      : raw.sendMessage(payload, signal as never));
     options.pulse.ok('token');
     return { outcome: 'sent', platformId: String(sent?.message_id ?? 'unknown') };
   } catch (error) {
@@ -57,12 +84,25 @@ async function attempt(
   }
 }
 
-function payloadOf(message: OutgoingMessage): Payload {
+function textPayload(message: OutgoingMessage): TextPayload {
+  const entities = entitiesOf(message.marks ?? []);
+  return {
+    ...placeOf(message),
+    text: message.text,
+    link_preview_options: { is_disabled: true },
+    ...(entities.length > 0 && { entities }),
+  };
+}
+
+function filePayload(message: OutgoingMessage, { name, text }: TextFile): FilePayload {
+  return { ...placeOf(message), document: new InputFile(Buffer.from(text, 'utf8'), name), caption: message.text };
+}
+
+/** Where it goes and what it answers. */
+function placeOf(message: OutgoingMessage) {
   const { chat, thread, messageId } = message.route;
   return {
     chat_id: chatId(chat),
-    text: message.text,
-    link_preview_options: { is_disabled: true },
     ...(thread !== undefined && { message_thread_id: Number(thread) }),
     ...(message.first &&
       messageId !== undefined && {
@@ -85,6 +125,11 @@ function correction(payload: Payload, failure: CallFailure): Payload | undefined
   }
   if (failure.migrateTo !== undefined && isGroupOfOld(payload.chat_id)) {
     return { ...payload, chat_id: failure.migrateTo };
+  }
+  // "can't parse entities", "entity begins in a middle of a UTF-16 symbol": the text is worth more than its look.
+  if ('entities' in payload && payload.entities !== undefined && /entit/i.test(failure.text)) {
+    const { entities: _plain, ...rest } = payload;
+    return rest;
   }
   return undefined;
 }

@@ -1,7 +1,7 @@
 import type { Clock } from '../../clock.ts';
 import type { Log } from '../../log.ts';
 import type { Channel, ChannelPort } from '../channel.ts';
-import { splitText } from '../text.ts';
+import { split } from '../text.ts';
 
 export interface WebchatChannelOptions {
   /** Which account of the channel; `default` where there is one. */
@@ -23,7 +23,7 @@ export function createWebchatChannel({ account, clock }: WebchatChannelOptions):
     name: 'webchat',
     account,
     doors: [],
-    split: (text) => splitText(text, { max: PART_UNITS, measure: 'utf16' }),
+    split: (message) => split(message, { max: PART_UNITS, measure: 'utf16' }),
     send: async (message) => ({ outcome: 'sent', platformId: message.id }),
     health: () => ({ ok: true, lastOkAt: clock.now() }),
     start: async () => undefined,

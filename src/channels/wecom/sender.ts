@@ -1,9 +1,11 @@
 import type { Clock } from '../../clock.ts';
 import type { Log } from '../../log.ts';
 import type { ChannelPort, OutgoingMessage, SendOutcome } from '../channel.ts';
-import type { WecomApi } from './api.ts';
+import type { ApiResult, WecomApi } from './api.ts';
 import { judge, TOKEN_ERRCODES } from './errcodes.ts';
 import type { WecomHealth } from './health.ts';
+import { wecomMarkdown } from './markdown.ts';
+import { Uploads } from './media.ts';
 import { MemberPace } from './pace.ts';
 import { DUPLICATE_WINDOW_MS, RecentTexts } from './recent.ts';
 import type { WecomSettings } from './settings.ts';
@@ -16,7 +18,23 @@ interface SenderOptions {
   readonly health: WecomHealth;
   readonly clock: Clock;
   readonly log: Log;
+  /** Whether looks are shown, which people who read in WeChat instead of WeCom cannot see. */
+  readonly markdown: boolean;
 }
+
+interface BadToken {
+  readonly badToken: string;
+  readonly errcode: number;
+  readonly errmsg: string;
+}
+
+/** What a lost answer means. */
+type WithoutError =
+  | { readonly outcome: 'unknown'; readonly safe: boolean }
+  | { readonly outcome: 'retry'; readonly scope: 'chat' };
+
+/** A media_id that WeCom does not know, or not any more (document 90313). */
+const UNKNOWN_MEDIA = 40007;
 
 /** UTF-8 bytes of one text message; WeCom cuts what is longer without an error (document 90236). */
 export const WECOM_TEXT_BYTES = 2_048;
@@ -26,28 +44,41 @@ export class WecomSender {
   readonly #options: SenderOptions;
   readonly #tokens: AccessTokens;
   readonly #recent: RecentTexts;
+  readonly #uploads: Uploads;
   readonly #pace: MemberPace;
 
   constructor(options: SenderOptions) {
     this.#options = options;
     this.#tokens = new AccessTokens(options);
     this.#recent = new RecentTexts(options);
+    this.#uploads = new Uploads(options);
     this.#pace = new MemberPace(options.clock);
   }
 
-  /** One call, two when the access token had been withdrawn. Never rejects for what the platform or the network does. */
+  /**
+   * One call, two when the access token had been withdrawn, an upload before it where there is a file; where WeCom will never take the
+   * file, a text that says where its content is. Never rejects for what the platform or the network does.
+   */
   async send(message: OutgoingMessage, signal: AbortSignal): Promise<SendOutcome> {
+    const outcome = await this.#send(message, signal);
+    if (!message.file || outcome.outcome !== 'permanent') return outcome;
+    const { file, marks: _, ...rest } = message;
+    return this.#send({ ...rest, text: file.instead }, signal);
+  }
+
+  async #send(message: OutgoingMessage, signal: AbortSignal): Promise<SendOutcome> {
     const user = message.route.chat;
     const fault = faultOf(message);
     if (fault) return { outcome: 'permanent', error: fault, unreachable: false };
     const waitMs = this.#pace.waitMs(user);
     if (waitMs > 0)
       return { outcome: 'retry', error: 'WeCom allows a person 30 messages a minute', afterMs: waitMs, scope: 'chat' };
-    const sameTextBefore = await this.#recent.saidBefore(user, message.text, message.id);
+    const said = message.file ? `${message.file.name}\n${message.file.text}` : message.text;
+    const sameTextBefore = await this.#recent.saidBefore(user, said, message.id);
     const outcome = await this.#deliver(message, !sameTextBefore, signal);
     if (outcome.outcome === 'sent' || outcome.outcome === 'unknown') {
       this.#pace.count(user);
-      await this.#recent.add(user, message.text, message.id);
+      await this.#recent.add(user, said, message.id);
     }
     if (outcome.outcome === 'sent') this.#options.health.sent();
     return outcome;
@@ -65,32 +96,50 @@ export class WecomSender {
     checked: boolean,
     token: TokenAnswer,
     signal: AbortSignal,
-  ): Promise<SendOutcome | { badToken: string; errcode: number; errmsg: string }> {
+  ): Promise<SendOutcome | BadToken> {
     if (!token.ok) return token.outcome;
+    const upload = message.file && (await this.#uploads.mediaOf(message, message.file, token.token, signal));
+    // What was only uploaded nobody has seen: it can be done again.
+    if (upload?.kind === 'failed') return this.#ended(upload.result, token.token, { outcome: 'retry', scope: 'chat' });
     const result = await this.#options.api.call({
       path: '/cgi-bin/message/send',
       query: { access_token: token.token },
-      body: this.#body(message, checked),
+      body: this.#body(message, checked, upload?.mediaId),
       signal,
     });
-    if (result.kind === 'lost') return { outcome: 'unknown', error: result.error, safe: checked };
+    if (result.kind === 'answer' && result.errcode === 0) return accepted(result.fields, message.route.chat);
+    if (upload && result.kind === 'answer' && result.errcode === UNKNOWN_MEDIA) await this.#uploads.forget(message);
+    return this.#ended(result, token.token, { outcome: 'unknown', safe: checked && upload?.isKept !== false });
+  }
+
+  /** How a call ended that WeCom did not say yes to. @param lost what it means when its answer got lost */
+  #ended(result: ApiResult, token: string, lost: WithoutError): SendOutcome | BadToken {
+    if (result.kind === 'lost') return { ...lost, error: result.error };
     if (result.kind === 'not_sent') return { outcome: 'retry', error: result.error, scope: 'channel' };
-    if (TOKEN_ERRCODES.has(result.errcode))
-      return { badToken: token.token, errcode: result.errcode, errmsg: result.errmsg };
-    if (result.errcode !== 0) return this.#judged(result.errcode, result.errmsg, token.token);
-    return accepted(result.fields, message.route.chat);
+    const { errcode, errmsg } = result;
+    if (TOKEN_ERRCODES.has(errcode)) return { badToken: token, errcode, errmsg };
+    if (errcode === 0) return { outcome: 'retry', error: 'WeCom gave the file no id', scope: 'chat' };
+    return this.#judged(errcode, errmsg, token);
   }
 
   /** The check is what makes a repeat after a lost answer harmless: WeCom drops the same message within the interval. */
-  #body(message: OutgoingMessage, checked: boolean): object {
+  #body(message: OutgoingMessage, checked: boolean, mediaId: string | undefined): object {
     return {
       touser: message.route.chat,
-      msgtype: 'text',
       agentid: Number(this.#options.settings.agentId),
-      text: { content: message.text },
+      ...this.#content(message, mediaId),
       enable_duplicate_check: checked ? 1 : 0,
       duplicate_check_interval: DUPLICATE_WINDOW_MS / 1_000,
     };
+  }
+
+  #content(message: OutgoingMessage, mediaId: string | undefined): object {
+    if (mediaId !== undefined) return { msgtype: 'file', file: { media_id: mediaId } };
+    const markdown = this.#options.markdown ? wecomMarkdown(message) : undefined;
+    // The signs count too; without them every part fits.
+    return markdown !== undefined && Buffer.byteLength(markdown, 'utf8') <= WECOM_TEXT_BYTES
+      ? { msgtype: 'markdown', markdown: { content: markdown } }
+      : { msgtype: 'text', text: { content: message.text } };
   }
 
   /** The fetch of a token serves all callers and goes on when this one gives up. */

@@ -1,7 +1,7 @@
 import type { Clock } from '../../clock.ts';
 import type { Log } from '../../log.ts';
 import type { Channel, ChannelPort } from '../channel.ts';
-import { splitText } from '../text.ts';
+import { split } from '../text.ts';
 import { WecomApi } from './api.ts';
 import { callbackDoors } from './callback.ts';
 import { WecomHealth } from './health.ts';
@@ -16,11 +16,16 @@ export type WecomChannelOptions = Omit<WecomSettings, 'apiRoot'> & {
   /** Which account of the channel; `default` where there is one. */
   readonly account: string;
   readonly port: ChannelPort;
+  /** `off` for people who read in WeChat, where messages with a look cannot be seen. Default: on. */
+  readonly markdown?: 'on' | 'off';
   readonly clock: Clock;
   readonly log: Log;
   /** Longest wait for a connection, and again for an answer. Default 10 s. */
   readonly requestTimeoutMs?: number;
 };
+
+/** More is head, tail and a file. */
+const MOST_PARTS = 3;
 
 const REQUEST_TIMEOUT_MS = 10_000;
 
@@ -35,11 +40,11 @@ export function createWecomChannel(options: WecomChannelOptions): Channel {
   for (const secret of [settings.secret, settings.token, settings.encodingAesKey]) log.addSecret(secret);
   const health = new WecomHealth(clock);
   const api = new WecomApi(settings.apiRoot, options.requestTimeoutMs ?? REQUEST_TIMEOUT_MS, health);
-  const sender = new WecomSender({ settings, api, port, health, clock, log });
+  const sender = new WecomSender({ settings, api, port, health, clock, log, markdown: options.markdown !== 'off' });
   return {
     name: 'wecom',
     account,
-    split: (text) => splitText(text, { max: WECOM_TEXT_BYTES, measure: 'utf8' }),
+    split: (message) => split(message, { max: WECOM_TEXT_BYTES, measure: 'utf8', mostParts: MOST_PARTS }),
     send: (message, signal) => sender.send(message, signal),
     health: () => health.read(),
     doors: callbackDoors({ settings, account, timestampWindowMs, port, health, clock, log }),

@@ -12,6 +12,18 @@ export const chatMessageSchema = z.object({
   id: z.string(),
   from: z.enum(['user', 'bot']),
   text: z.string(),
+  marks: z
+    .array(
+      z.object({
+        kind: z.enum(['bold', 'italic', 'code', 'pre', 'link', 'quote']),
+        start: z.number(),
+        length: z.number(),
+        language: z.string().optional(),
+        url: z.string().optional(),
+      }),
+    )
+    .optional()
+    .describe('how stretches of the text look; places in UTF-16 units'),
   /** Epoch milliseconds. */
   at: z.number(),
   taskId: z.string().optional(),
@@ -84,6 +96,7 @@ function messageOf(row: ChatRow, ids: IdCodec): ChatMessage {
     id: ids.encode(row.id),
     from,
     text,
+    ...(row.marks === null ? {} : { marks: JSON.parse(row.marks) as NonNullable<ChatMessage['marks']> }),
     at,
     ...(row.task_id === null ? {} : { taskId: ids.encode(row.task_id) }),
   };

@@ -6,6 +6,8 @@ export interface ChatRow {
   id: number;
   sender: 'user' | 'bot';
   text: string;
+  /** JSON; null: plain. */
+  marks: string | null;
   at: number;
   task_id: number | null;
   /** 1: the last word about its task, which the files of the task go with. */
@@ -30,7 +32,7 @@ export const chatBefore = hot<ChatPlace, ChatRow>(
 export const chatEdits = hot<{ key: string; since: number; limit: number }, ChatRow & { edited_at: number }>(
   'chat.edits',
   (_d, p) => sql`
-  select id, 'bot' as sender, text, sent_at as at, task_id, kind = 'final' as is_final, edited_at from outbox
+  select id, 'bot' as sender, text, marks, sent_at as at, task_id, kind = 'final' as is_final, edited_at from outbox
   where session_key = ${p.key} and edited_at is not null and edited_at >= ${p.since} order by edited_at limit ${p.limit}`,
 );
 
@@ -44,12 +46,12 @@ export const webchatMessage = hot<{ identity: string }, { id: number }>(
 function lines(p: Parameters<Parameters<typeof hot<ChatPlace>>[1]>[1], side: '<' | '>') {
   const beyond = sql`id ${sql.raw(side)} ${p.bound}`;
   return sql`
-    select id, 'user' as sender, text, received_at as at, null as task_id, 0 as is_final from inbox
+    select id, 'user' as sender, text, null as marks, received_at as at, null as task_id, 0 as is_final from inbox
     where session_key = ${p.key} and ${beyond}
     union all
-    select id, 'user', text, received_at, null, 0 from inbox
+    select id, 'user', text, null, received_at, null, 0 from inbox
     where status = 'new' and session_key is null and channel = 'webchat' and account = 'default' and sender_id = ${p.user} and ${beyond}
     union all
-    select id, 'bot', text, sent_at, task_id, kind = 'final' from outbox
+    select id, 'bot', text, marks, sent_at, task_id, kind = 'final' from outbox
     where session_key = ${p.key} and status = 'sent' and ${beyond}`;
 }

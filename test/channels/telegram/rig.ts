@@ -1,8 +1,9 @@
-import type { Channel, OutgoingMessage, Route, SendOutcome } from '../../../src/channels/channel.ts';
+import type { Channel, OutgoingMessage, Part, Route, SendOutcome } from '../../../src/channels/channel.ts';
 import { createTelegramChannel } from '../../../src/channels/telegram/channel.ts';
 import type { TelegramOptions, TelegramTiming } from '../../../src/channels/telegram/options.ts';
 import { systemClock } from '../../../src/clock.ts';
 import { createLog } from '../../../src/log.ts';
+import { asRich } from '../../../src/rich-text.ts';
 import { serveDoors } from '../../support/door-server.ts';
 import { type FakeTelegram, startFakeTelegram } from '../../support/fake-telegram/fake-telegram.ts';
 import { type MemoryPort, memoryPort } from '../../support/memory-port.ts';
@@ -69,9 +70,20 @@ export async function telegramRig(options: RigOptions = {}): Promise<TelegramRig
 
 let sequence = 0;
 
-export function say(channel: Channel, text: string, route: Partial<Route> = {}, first = true): Promise<SendOutcome> {
+export function say(
+  channel: Channel,
+  said: string | Part,
+  route: Partial<Route> = {},
+  first = true,
+): Promise<SendOutcome> {
   sequence += 1;
   const whole: Route = { channel: 'telegram', account: 'default', chat: '42', chatKind: 'direct', ...route };
-  const message: OutgoingMessage = { id: `m${sequence}`, route: whole, text, first, mayBeRepeat: false };
+  const message: OutgoingMessage = {
+    ...asRich(said),
+    id: `m${sequence}`,
+    route: whole,
+    first,
+    mayBeRepeat: false,
+  };
   return channel.send(message, AbortSignal.timeout(30_000));
 }

@@ -1,7 +1,8 @@
-import type { Channel, OutgoingMessage } from '../../../src/channels/channel.ts';
+import type { Channel, OutgoingMessage, Part } from '../../../src/channels/channel.ts';
 import { createWecomChannel, type WecomChannelOptions } from '../../../src/channels/wecom/wecom-channel.ts';
 import { type Clock, type ManualClock, manualClock } from '../../../src/clock.ts';
 import { createLog } from '../../../src/log.ts';
+import { asRich } from '../../../src/rich-text.ts';
 import { serveDoors } from '../../support/door-server.ts';
 import { type FakeWecom, type FakeWecomOptions, startFakeWecom } from '../../support/fake-wecom.ts';
 import { type MemoryPort, memoryPort } from '../../support/memory-port.ts';
@@ -17,7 +18,7 @@ export interface WecomRig {
   readonly clock: ManualClock;
   logText(): string;
   send(
-    text: string,
+    said: string | Part,
     more?: Partial<OutgoingMessage> & { user?: string; signal?: AbortSignal },
   ): ReturnType<Channel['send']>;
   /** Another channel with the same settings and the same stored state: a restart, or a replica. */
@@ -67,7 +68,7 @@ export async function startRig(options: RigOptions = {}): Promise<WecomRig> {
     port,
     clock: manual,
     logText: () => lines.join(''),
-    send: (text, more = {}) => channel.send(outgoing(text, more), more.signal ?? AbortSignal.timeout(30_000)),
+    send: (said, more = {}) => channel.send(outgoing(said, more), more.signal ?? AbortSignal.timeout(30_000)),
     again,
     stop: async () => {
       await channel.stop();
@@ -78,9 +79,12 @@ export async function startRig(options: RigOptions = {}): Promise<WecomRig> {
 }
 
 /** A message of its own id to `user`. */
-export function outgoing(text: string, more: Partial<OutgoingMessage> & { user?: string } = {}): OutgoingMessage {
+export function outgoing(
+  said: string | Part,
+  more: Partial<OutgoingMessage> & { user?: string } = {},
+): OutgoingMessage {
   sequence += 1;
   const { user = USER, id = `out${sequence}`, first = true, mayBeRepeat = false } = more;
   const route = more.route ?? { channel: 'wecom', account: 'default', chat: user, chatKind: 'direct' };
-  return { id, route, text, first, mayBeRepeat };
+  return { ...asRich(said), id, route, first, mayBeRepeat };
 }

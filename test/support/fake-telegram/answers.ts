@@ -51,6 +51,7 @@ export interface ShownMessage {
   text: string;
   thread?: number;
   replyTo?: number;
+  document?: { name: string; content: string };
   /** The parameters of the call that sent it. */
   sentWith?: Json;
 }

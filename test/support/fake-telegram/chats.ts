@@ -1,4 +1,5 @@
 import { badRequest, type Json, Refusal, type ShownMessage } from './answers.ts';
+import { checkEntities } from './entities.ts';
 
 export interface SendingUser {
   id: number;
@@ -74,6 +75,24 @@ export class Chats {
     const chatId = Number(params.chat_id);
     const chat = this.#open(chatId);
     const text = checkedText(params.text);
+    checkEntities(text, params.entities);
+    return this.#show(chatId, chat, text, params);
+  }
+
+  /** The caption is its text; the document as it was uploaded. */
+  sendDocument(params: Json): Json {
+    const chatId = Number(params.chat_id);
+    const chat = this.#open(chatId);
+    const document = params.document as ShownMessage['document'];
+    if (!document) throw badRequest('there is no document in the request');
+    if (document.content === '') throw badRequest('file must be non-empty');
+    const caption = String(params.caption ?? '');
+    if (caption.length > 1024) throw badRequest('message caption is too long');
+    checkEntities(caption, params.caption_entities);
+    return this.#show(chatId, chat, caption, params, document);
+  }
+
+  #show(chatId: number, chat: Chat, text: string, params: Json, document?: ShownMessage['document']): Json {
     const thread = params.message_thread_id as number | undefined;
     // Thread 1 is how updates name the General topic; it cannot be sent to.
     if (thread !== undefined && (thread === 1 || chat.closedThreads.has(thread)))
@@ -88,6 +107,7 @@ export class Chats {
       ...(thread !== undefined && { thread }),
       ...(repliedTo && { replyTo: repliedTo.message_id }),
       sentWith: params,
+      ...(document && { document }),
     };
     this.#nextMessageId += 1;
     chat.messages.push(shown);

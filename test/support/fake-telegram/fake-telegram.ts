@@ -1,5 +1,6 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { readMultipart } from '../multipart.ts';
 import { until } from '../until.ts';
 import { type Behaviour, badRequest, type Json, Refusal, type ShownMessage } from './answers.ts';
 import { Chats, type SendingUser, type UserMessage } from './chats.ts';
@@ -183,6 +184,8 @@ export class FakeTelegram {
         return { url: this.updates.webhook?.url ?? '', has_custom_certificate: false, pending_update_count: 0 };
       case 'sendMessage':
         return this.chats.sendMessage(params);
+      case 'sendDocument':
+        return this.chats.sendDocument(params);
       case 'editMessageText':
         return this.chats.editMessageText(params);
       case 'answerCallbackQuery':
@@ -249,9 +252,35 @@ function reply(response: ServerResponse, status: number, body: Json): void {
 }
 
 async function readParams(request: IncomingMessage): Promise<Json> {
+  if (/^multipart\/form-data/.test(request.headers['content-type'] ?? '')) return readForm(request);
   let text = '';
   request.setEncoding('utf8');
   for await (const chunk of request) text += chunk;
   if (text === '') return Object.fromEntries(new URL(request.url ?? '/', 'http://x').searchParams);
   return JSON.parse(text) as Json;
+}
+
+/** Values that are JSON are read as such, as the Bot API does; the file becomes its name and text. A field may name it by `attach://`. */
+async function readForm(request: IncomingMessage): Promise<Json> {
+  const chunks: Buffer[] = [];
+  for await (const chunk of request as AsyncIterable<Buffer>) chunks.push(chunk);
+  const files = new Map<string, Json>();
+  const params: Json = {};
+  for (const { name, fileName, content } of readMultipart(request.headers['content-type']!, Buffer.concat(chunks))) {
+    if (fileName === undefined) params[name] = jsonOr(content.toString('utf8'));
+    else files.set(name, { name: fileName, content: content.toString('utf8') });
+  }
+  for (const [name, value] of Object.entries(params)) {
+    const file = typeof value === 'string' && value.startsWith('attach://') ? files.get(value.slice(9)) : undefined;
+    if (file) params[name] = file;
+  }
+  return { ...Object.fromEntries(files), ...params };
+}
+
+function jsonOr(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
 }
