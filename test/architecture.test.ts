@@ -89,7 +89,7 @@ const PACKAGES: Readonly<Record<string, RegExp>> = {
   pino: /^log\.ts$/,
   commander: /^cli\//,
   yaml: /^flows\//,
-  undici: /^(agents\/worker|client|channels\/(telegram|wecom)|cli)\//,
+  undici: /^(agents\/worker|client|channels\/(telegram|wecom)|cli)\/|^http-call\.ts$/,
   zod: /^(config|flows|http|channels|store|sessions)\/|^agents\/((artifact-|health-|join-)?protocol\.ts|worker\/)/,
 };
 
