@@ -12,6 +12,7 @@ import { AgentTokens } from '../agents/tokens.ts';
 import { Artifacts } from '../artifacts/artifacts.ts';
 import { currentBootId } from '../boot.ts';
 import type { Channel } from '../channels/channel.ts';
+import { platformRates } from '../channels/rates.ts';
 import type { Clock } from '../clock.ts';
 import { ChatLogFollows } from '../commands/logs-follow.ts';
 import type { GatewaySettings } from '../config/gateway.ts';
@@ -130,7 +131,11 @@ async function lay(settings: GatewaySettings, store: Store, log: Log, clock: Clo
   const templates = await loadTemplates(templatesFolder(settings), { log });
   const taskEvents = new EventQueue<TaskEvent>();
   const outboxEvents = new EventQueue<OutboxEvent>();
-  const outbox = createOutbox({ instant: new Set(['webchat']), emit: (tx, events) => outboxEvents.emit(tx, events) });
+  const outbox = createOutbox({
+    instant: new Set(['webchat']),
+    emit: (tx, events) => outboxEvents.emit(tx, events),
+    rates: platformRates,
+  });
   const emit: Base['emit'] = (tx, events) => taskEvents.emit(tx, events);
   return { settings, store, log, clock, templates, outbox, emit, taskEvents, outboxEvents };
 }

@@ -40,6 +40,8 @@ export interface IncomingMessage {
   readonly addressed: boolean;
   /** The platform's time of the message, epoch milliseconds; information only. */
   readonly sentAt?: number;
+  /** The platform says that a chat has another id from now on. It says so twice, in the old chat and in the new one. */
+  readonly moved?: { readonly from: string; readonly to: string };
 }
 
 export type AcceptResult = 'stored' | 'duplicate';
@@ -116,13 +118,17 @@ export interface OutgoingMessage extends Part {
 
 /** How one call ended; the outbox decides what follows. */
 export type SendOutcome =
-  | { readonly outcome: 'sent'; readonly platformId: string }
+  /** `movedTo`: the chat has this id from now on, and the message is there. */
+  | { readonly outcome: 'sent'; readonly platformId: string; readonly movedTo?: string }
   /** Surely not delivered; try again, not before `afterMs` if given. `scope: chat` holds only this chat, `channel` the whole account. */
   | { readonly outcome: 'retry'; readonly error: string; readonly afterMs?: number; readonly scope: 'chat' | 'channel' }
   /** The request may have reached the platform: the answer was lost. `safe` means the platform drops an identical repeat. */
   | { readonly outcome: 'unknown'; readonly error: string; readonly safe: boolean }
-  /** Will never be delivered; `unreachable`: nothing else will reach this chat either until it speaks again. */
-  | { readonly outcome: 'permanent'; readonly error: string; readonly unreachable: boolean };
+  /**
+   * Will never be delivered; `unreachable`: nothing else will reach this chat either until it speaks again. `gone`: what was to be
+   * edited is not there, or not to be edited, any more.
+   */
+  | { readonly outcome: 'permanent'; readonly error: string; readonly unreachable: boolean; readonly gone?: true };
 
 export interface ChannelHealth {
   readonly ok: boolean;
@@ -166,6 +172,11 @@ export interface Channel {
   split(message: LongText): Part[];
   /** One call to the platform; never throws for what the platform or the network does. */
   send(message: OutgoingMessage, signal: AbortSignal): Promise<SendOutcome>;
+  /**
+   * Replaces the text of a message that `send` reported under this id; absent where the platform cannot. The same text again is a
+   * success, so a repeat after a lost answer is safe.
+   */
+  edit?(message: OutgoingMessage, platformId: string, signal: AbortSignal): Promise<SendOutcome>;
   health(): ChannelHealth;
   readonly doors: readonly ChannelDoor[];
   /** Starts polling where the channel polls; must not fail because the platform is away. */

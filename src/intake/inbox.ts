@@ -10,8 +10,8 @@ export interface ChannelPortOptions {
   readonly store: Store;
   readonly channel: ChannelName;
   readonly account: string;
-  /** Told that a chat has spoken, so that what waits for an unreachable one may go. */
-  readonly outbox?: Pick<Outbox, 'clearHold'>;
+  /** Told that a chat has spoken, so that what waits for an unreachable one may go, and that a chat has another id. */
+  readonly outbox?: Pick<Outbox, 'clearHold' | 'moveChat'>;
   /** Called after the commit of new messages: wakes the intake loop. Must not throw. */
   onStored(): void;
   /**
@@ -66,9 +66,14 @@ async function acceptAll(tx: Tx, items: readonly Delivered[], options: ChannelPo
   const fresh = await insert(tx, messages, options);
   const states = new Map(items.flatMap(({ state }) => (state ? [[state.key, state.value] as const] : [])));
   if (states.size > 0) await put(tx, options, states);
-  const spoke = messages.filter((_message, index) => fresh.has(index)).map((message) => message.route);
-  if (spoke.length > 0) {
-    await options.outbox?.clearHold(tx, spoke);
+  const news = messages.filter((_message, index) => fresh.has(index));
+  if (news.length > 0) {
+    await options.outbox?.clearHold(
+      tx,
+      news.map((message) => message.route),
+    );
+    const { channel, account } = options;
+    for (const { moved } of news) if (moved) await options.outbox?.moveChat(tx, { channel, account, ...moved });
     tx.afterCommit(options.onStored);
   }
   let index = 0;

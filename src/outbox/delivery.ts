@@ -1,3 +1,4 @@
+import { setMaxListeners } from 'node:events';
 import { backoffMs } from '../backoff.ts';
 import type { Channel, ChannelName } from '../channels/channel.ts';
 import type { Clock } from '../clock.ts';
@@ -9,9 +10,9 @@ import { ChannelPace } from './channel-pace.ts';
 import type { Outbox } from './enqueue.ts';
 import type { LeasedMessage, Settlement } from './leases.ts';
 import { chatText } from './message.ts';
-import { settlementOf, settlementOfAbandoned } from './outcome.ts';
+import { type SendResult, settlementOf, settlementOfAbandoned } from './outcome.ts';
 import { type ChatHead, chatHeads } from './queries.ts';
-import { type CallLimits, sendParts } from './sending.ts';
+import { type CallLimits, deliver } from './sending.ts';
 
 export interface DeliveryOptions {
   readonly store: Store;
@@ -86,6 +87,8 @@ class DeliveryLoop implements Delivery {
 
   async start(): Promise<void> {
     this.#abort = new AbortController();
+    // Every call under way listens.
+    setMaxListeners(0, this.#abort.signal);
     this.#sweptAt = undefined;
     this.#running = true;
     await this.#poller.start();
@@ -158,14 +161,17 @@ class DeliveryLoop implements Delivery {
   async #heads({ name, account }: Channel, now: number): Promise<ChatHead[]> {
     const { store, outbox } = this.#options;
     const heads = await store.all(chatHeads, { channel: name, account, now, limit: HEADS });
-    const outdated = heads.filter((head) => head.outdated === 1);
-    if (outdated.length === 0) return heads;
-    await store.write(
-      outbox.leases.supersede,
-      outdated.map((head) => head.id),
-    );
-    this.#poller.wake();
-    return heads.filter((head) => head.outdated === 0);
+    const late = heads.filter((head) => head.late === 1 && head.ready_at <= now).map((head) => head.id);
+    if (late.length > 0) await this.#collectLate(late);
+    const outdating = heads.filter((head) => head.outdates === 1).map((head) => head.id);
+    if (outdating.length > 0) await store.write(outbox.leases.supersede, outdating);
+    return heads;
+  }
+
+  /** What became part of a list is not leased any more; the list is found at the next look. */
+  async #collectLate(headIds: readonly number[]): Promise<void> {
+    const { store, outbox } = this.#options;
+    await store.transact('outbox.digest', (tx) => outbox.digests.collect(tx, headIds, (id) => store.ids.encode(id)));
   }
 
   #paceOf(key: string): ChannelPace {
@@ -213,9 +219,9 @@ class DeliveryLoop implements Delivery {
   async #deliver({ head, channel, pace }: Candidate): Promise<boolean> {
     const { store, outbox, clock, random, safeRepeat, limits } = this.#options;
     const message = (await store.write(outbox.leases.lease, [head.id]))[0];
-    if (!message) return false;
+    if (message === undefined || message === 'paced') return message === 'paced';
     const publicId = store.ids.encode(message.id);
-    const result = await sendParts(message, {
+    const result = await deliver(message, {
       channel,
       publicId,
       ...(message.taskId !== undefined && { taskId: store.ids.encode(message.taskId) }),
@@ -225,16 +231,26 @@ class DeliveryLoop implements Delivery {
       record: async (partsSent, platformIds) =>
         (
           await this.#persist(() => store.write(outbox.leases.recordPart, [{ message, partsSent, platformIds }]))
-        )?.[0] ?? false,
+        )?.[0] ?? 'lost',
     });
     if (!result) return true;
     const now = clock.now();
-    pace.note(result.outcome, now);
+    if (isAnswered(result)) pace.note(result.outcome, now);
     const settlement = settlementOf(message, result, now, random);
     const stored = await this.#persist(() => store.write(outbox.leases.settle, [settlement]));
     if (stored?.[0]) this.#tell(message, settlement, publicId);
     else this.#options.log.warn('outbox.lease_lost', { id: publicId, outcome: result.outcome.outcome });
+    if (result.outcome.outcome === 'sent' && result.outcome.movedTo) await this.#move(message, result.outcome.movedTo);
     return true;
+  }
+
+  /** Until it is stored every message to the old id finds its way by itself, with one call more. */
+  async #move({ channel, account, chat: from }: LeasedMessage, to: string): Promise<void> {
+    const { store, outbox, log } = this.#options;
+    await this.#persist(() =>
+      store.transact('outbox.move', (tx) => outbox.moveChat(tx, { channel, account, from, to })),
+    );
+    log.info('outbox.chat_moved', { channel, account, from, to });
   }
 
   /**
@@ -261,6 +277,8 @@ class DeliveryLoop implements Delivery {
     const { log } = this.#options;
     const fields = { id, channel: message.channel, kind: message.kind, attempt: message.fence };
     if (status === 'sent') log.debug('outbox.sent', fields);
+    else if (status === 'superseded') log.debug('outbox.superseded', { ...fields, error });
+    else if (status === 'pending' && error === null) log.debug('outbox.paced', fields);
     else if (status === 'pending') log.info('outbox.retry', { ...fields, error, nextAt });
     else log.warn(`outbox.${status}`, { ...fields, error });
   }
@@ -268,6 +286,11 @@ class DeliveryLoop implements Delivery {
 
 function candidate(head: ChatHead, channel: Channel, pace: ChannelPace): Candidate {
   return { head, channel, pace, chat: chatText({ channel: channel.name, account: channel.account, chat: head.chat }) };
+}
+
+/** The platform has been asked, and this is how it ended. */
+function isAnswered({ paced, skipped }: SendResult): boolean {
+  return !paced && skipped === undefined;
 }
 
 /** Worth another try: the disk is full, the database does not answer. */

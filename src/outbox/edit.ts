@@ -1,7 +1,17 @@
 import type { Mark } from '../channels/channel.ts';
 import type { Tx } from '../store/tx.ts';
-import { editSent } from './edit-queries.ts';
-import { type EmitOutbox, storableWords } from './message.ts';
+import {
+  dropPendingEdits,
+  editSent,
+  editTargets,
+  forgetEdits,
+  markEdits,
+  rewritePending,
+  showEdits,
+  type TargetRow,
+} from './edit-queries.ts';
+import type { LeasedMessage, Settlement } from './leases.ts';
+import { type EmitOutbox, type NewMessage, storableWords } from './message.ts';
 
 export interface MessageEdit {
   /** Of the message, as it was enqueued. */
@@ -24,4 +34,72 @@ export async function editMessages(tx: Tx, edits: readonly MessageEdit[], emit: 
   const keys = edited.flatMap(({ session_key }) => session_key ?? []);
   if (keys.length > 0) emit(tx, [{ type: 'outbox.edited', sessionKeys: keys }]);
   return edited.length;
+}
+
+/** A message that replaces the text of an earlier one. */
+export type Replacement = NewMessage & { readonly edits: NonNullable<NewMessage['edits']> };
+
+/** The last word on each message. */
+export function lastWords(messages: readonly NewMessage[]): Replacement[] {
+  const byKey = new Map<string, Replacement>();
+  for (const message of messages) {
+    if (message.edits) {
+      byKey.delete(message.edits.key);
+      byKey.set(message.edits.key, message as Replacement);
+    }
+  }
+  return [...byKey.values()];
+}
+
+/** Of edits whose message exists: what waits says the new text when it goes. Answers those whose message is no longer waiting. */
+export async function rewrite(tx: Tx, edits: readonly Replacement[]): Promise<Replacement[]> {
+  if (edits.length === 0) return [];
+  const rows = edits.map(storedEdit);
+  const done = new Set((await tx.all(rewritePending, { rows })).map((row) => row.dedupe_key));
+  return edits.filter(({ edits: { key } }) => !done.has(key));
+}
+
+function storedEdit(edit: Replacement): [key: string, text: string, marks: string | null] {
+  const { text, marks } = storableWords(edit);
+  return [edit.edits.key, text, marks];
+}
+
+/** Makes new rows edits; what was to be shown before them is shown no more. */
+export async function markAsEdits(tx: Tx, edits: readonly Replacement[], ids: readonly number[]): Promise<void> {
+  await tx.run(markEdits, { rows: edits.map(({ edits: { key } }, index) => [ids[index], key]) });
+}
+
+/** Takes back waiting edits of the same messages. */
+export async function dropOlderEdits(tx: Tx, edits: readonly Replacement[]): Promise<void> {
+  await tx.run(dropPendingEdits, { rows: edits.map(({ edits: { key } }) => [key]) });
+}
+
+/** With the message that each edit is to replace; an edit whose message never arrived is a message of its own. */
+export async function withTargets(tx: Tx, messages: readonly LeasedMessage[]): Promise<LeasedMessage[]> {
+  const rows = messages.flatMap(({ id, edits }) => (edits === undefined ? [] : [[id, edits.key]]));
+  if (rows.length === 0) return [...messages];
+  const found = new Map((await tx.all(editTargets, { rows })).map((row) => [row.id, row]));
+  return messages.map((message) => {
+    const row = found.get(message.id);
+    return row === undefined || message.edits === undefined
+      ? message
+      : { ...message, edits: { ...message.edits, target: targetOf(row) } };
+  });
+}
+
+/** After edits in place the rows say what people see. */
+export async function showInPlace(tx: Tx, settlements: readonly Settlement[]): Promise<void> {
+  const done = settlements.filter(({ status, inPlace }) => status === 'sent' && inPlace === true);
+  const shown = done.flatMap(({ message: { edits, text, marks } }) =>
+    edits?.target ? [[edits.target.id, text, marks ? JSON.stringify(marks) : null]] : [],
+  );
+  if (shown.length === 0) return;
+  await tx.run(showEdits, { rows: shown, now: tx.now });
+  await tx.run(forgetEdits, { rows: done.map(({ message }) => [message.edits?.key, message.id]) });
+}
+
+function targetOf(row: TargetRow): NonNullable<NonNullable<LeasedMessage['edits']>['target']> {
+  const [platformId = ''] = JSON.parse(row.platform_ids ?? '[]') as string[];
+  const marks = row.marks === null ? {} : { marks: JSON.parse(row.marks) as Mark[] };
+  return { id: row.target_id, platformId, text: row.text, ...marks };
 }

@@ -1,5 +1,8 @@
 import type { ChannelName } from '../channels/channel.ts';
+import type { RatesOf } from '../channels/rates.ts';
 import type { Tx } from '../store/tx.ts';
+import { createDigests, type Digests } from './digest.ts';
+import { dropOlderEdits, editMessages, lastWords, markAsEdits, type Replacement, rewrite } from './edit.ts';
 import { createLeases, type Leases } from './leases.ts';
 import {
   type ChatKey,
@@ -11,6 +14,7 @@ import {
   type OutboxEvent,
   storableWords,
 } from './message.ts';
+import { type ChatMove, moveChat } from './move-chat.ts';
 import {
   freeChats,
   insertMessages,
@@ -24,7 +28,7 @@ import {
 export interface Outbox {
   /**
    * Stores messages in this order; what commits is delivered, whatever crashes. A dedupe key that was used before drops its message.
-   * Where the row itself is the receipt (`instant`) it is stored as sent.
+   * Where the row itself is the receipt (`instant`) it is stored as sent. Edits come after the others.
    */
   enqueue(tx: Tx, messages: readonly NewMessage[]): Promise<void>;
   /**
@@ -39,8 +43,12 @@ export interface Outbox {
   withdraw(tx: Tx, tasks: readonly { taskId: number; all: boolean }[]): Promise<Withdrawn[]>;
   /** These chats have spoken: what waits for unreachable ones among them may go. */
   clearHold(tx: Tx, chats: readonly ChatKey[]): Promise<void>;
+  /** A chat has another id from now on: whatever waits for it, or will go to it, goes there. Told again, nothing changes. */
+  moveChat(tx: Tx, move: ChatMove): Promise<void>;
   /** For the delivery. */
   readonly leases: Leases;
+  /** For the delivery. */
+  readonly digests: Digests;
 }
 
 /** A result that will not be sent. */
@@ -53,9 +61,11 @@ export interface OutboxOptions {
   /** Channels whose clients read the rows themselves (web chat): nothing is sent, so nothing can fail. */
   readonly instant: ReadonlySet<ChannelName>;
   readonly emit: EmitOutbox;
+  /** How fast chats may be written to. Default: as fast as messages are accepted. */
+  readonly rates?: RatesOf;
 }
 
-export function createOutbox({ instant, emit }: OutboxOptions): Outbox {
+export function createOutbox({ instant, emit, rates }: OutboxOptions): Outbox {
   const clearHold: Outbox['clearHold'] = async (tx, chats) => {
     if (chats.length === 0) return;
     const freed = await tx.all(freeChats, {
@@ -65,11 +75,9 @@ export function createOutbox({ instant, emit }: OutboxOptions): Outbox {
   };
   return {
     async enqueue(tx, messages) {
-      if (messages.length === 0) return;
-      const first = await tx.ids(messages.length);
-      const fresh = await insert(tx, messages, first, instant);
-      const events = eventsOf(messages, first, fresh, instant);
-      if (events.length > 0) emit(tx, events);
+      const own = messages.some((message) => message.edits) ? messages.filter((message) => !message.edits) : messages;
+      await add(tx, own, instant, emit);
+      if (own.length < messages.length) await replace(tx, lastWords(messages), instant, emit);
     },
     async resend(tx, ids) {
       const revived = (await reviveMessages(tx, ids, tx.now + GIVE_UP_AFTER_MS.final)) as (ChatKey & { id: number })[];
@@ -86,8 +94,64 @@ export function createOutbox({ instant, emit }: OutboxOptions): Outbox {
         .map(({ task_id, dedupe_key }) => ({ taskId: task_id, dedupeKey: dedupe_key }));
     },
     clearHold,
-    leases: createLeases(emit),
+    async moveChat(tx, move) {
+      await moveChat(tx, move);
+      const { channel, account, to: chat } = move;
+      emit(tx, [{ type: 'outbox.enqueued', chats: [{ channel, account, chat }] }]);
+    },
+    leases: createLeases(emit, rates),
+    digests: createDigests(emit),
   };
+}
+
+/** Answers the ids by the place of their message; undefined where it was dropped. */
+async function add(
+  tx: Tx,
+  messages: readonly NewMessage[],
+  instant: ReadonlySet<ChannelName>,
+  emit: EmitOutbox,
+): Promise<(number | undefined)[]> {
+  if (messages.length === 0) return [];
+  const first = await tx.ids(messages.length);
+  const fresh = await insert(tx, messages, first, instant);
+  const events = eventsOf(messages, first, fresh, instant);
+  if (events.length > 0) emit(tx, events);
+  return messages.map((_, index) => (!fresh || fresh.has(first + index) ? first + index : undefined));
+}
+
+/** The first of a key is a message; a later one changes it where it waits, else it follows as an edit. */
+async function replace(
+  tx: Tx,
+  edits: readonly Replacement[],
+  instant: ReadonlySet<ChannelName>,
+  emit: EmitOutbox,
+): Promise<void> {
+  const firsts = await add(
+    tx,
+    edits.map((edit) => ({ ...edit, dedupeKey: edit.edits.key })),
+    instant,
+    emit,
+  );
+  const later = edits.filter((_, index) => firsts[index] === undefined);
+  const isShown = (edit: Replacement) => instant.has(edit.route.channel);
+  await editMessages(
+    tx,
+    later.filter(isShown).map(({ edits: { key }, text, marks }) => ({ dedupeKey: key, text, ...(marks && { marks }) })),
+    emit,
+  );
+  const following = await rewrite(
+    tx,
+    later.filter((edit) => !isShown(edit)),
+  );
+  if (following.length === 0) return;
+  await dropOlderEdits(tx, following);
+  const ids = await add(
+    tx,
+    following.map(({ dedupeKey: _none, ...edit }) => edit),
+    instant,
+    emit,
+  );
+  await markAsEdits(tx, following, ids as number[]);
 }
 
 /** Answers which ids are new; undefined means all of them. */

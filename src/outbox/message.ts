@@ -19,6 +19,12 @@ export interface NewMessage {
   readonly flowId?: number;
   /** At most one row ever has this key: a second message with it is dropped. */
   readonly dedupeKey?: string;
+  /**
+   * Replaces the text of the message with this dedupe key, in place. Where there is none yet this is that message; where it has not gone
+   * yet it goes with this text; where the platform cannot edit it (any more) this comes as a new message, but an `update` only when
+   * its message never arrived. Instead of a dedupe key of its own; only the last edit of a message is kept.
+   */
+  readonly edits?: { readonly key: string };
 }
 
 /** Order is kept, pauses are made and senders are excluded per chat. */

@@ -26,6 +26,12 @@ export interface SendResult {
   readonly platformIds: readonly string[];
   /** A part was accepted by this sender: what was uncertain before is settled. */
   readonly advanced: boolean;
+  /** The rates ended it before all parts were sent. */
+  readonly paced?: boolean;
+  /** The text of an earlier message was replaced, nothing new was sent. */
+  readonly inPlace?: boolean;
+  /** There was nothing to do: the platform shows something that this would not add to. */
+  readonly skipped?: string;
 }
 
 /** Decides what follows the end of a sending. Pure. */
@@ -37,12 +43,14 @@ export function settlementOf(
 ): Settlement {
   const { outcome } = result;
   const base = baseOf(message, result, now);
+  if (result.skipped !== undefined) return { ...base, status: 'superseded', error: result.skipped };
+  if (result.paced) return base;
   switch (outcome.outcome) {
     case 'sent':
-      return { ...base, status: 'sent' };
+      return { ...base, status: 'sent', ...(result.inPlace && { inPlace: true }) };
     case 'retry': {
       const nextAt = now + pauseMs(outcome.afterMs, message.fence, random);
-      const next = retried({ ...base, error: outcome.error, nextAt }, now);
+      const next = retried({ ...base, error: outcome.error, nextAt }, outcome.scope, now);
       return outcome.scope === 'chat' ? { ...next, hold: { until: nextAt } } : next;
     }
     case 'unknown': {
@@ -82,12 +90,16 @@ function baseOf(message: LeasedMessage, result: SendResult, now: number): Settle
   };
 }
 
-function retried(settlement: Settlement, now: number): Settlement {
-  return now >= settlement.message.giveUpAt ? { ...settlement, status: 'expired' } : settlement;
+/** While the whole platform is away only updates grow old: the others wait for it and come late, several as one list (`digest.ts`). */
+function retried(settlement: Settlement, scope: 'chat' | 'channel', now: number): Settlement {
+  const { kind, giveUpAt } = settlement.message;
+  const isWorthless = scope === 'chat' || kind === 'update';
+  return isWorthless && now >= giveUpAt ? { ...settlement, status: 'expired' } : settlement;
 }
 
-/** A result must not get lost, so it may come twice, once; of anything else a person decides (`resend`). */
-function uncertain(settlement: Settlement, safe: boolean): Settlement {
+/** A result must not get lost, so it may come twice, once; of anything else a person decides (`resend`). An edit is the same twice. */
+function uncertain(settlement: Settlement, isSafe: boolean): Settlement {
+  const safe = isSafe || settlement.message.edits?.target !== undefined;
   if (safe && settlement.safeRepeats < SAFE_REPEATS) return { ...settlement, safeRepeats: settlement.safeRepeats + 1 };
   if (settlement.message.kind === 'final' && !settlement.maybeRepeat) return { ...settlement, maybeRepeat: true };
   return { ...settlement, status: 'unknown' };

@@ -54,16 +54,16 @@ export const storedMessages = hot<{ rows: unknown[][] }, { id: number }>(
 function insertInto(d: Dialect, p: Parameters<Parameters<typeof hot<NewRows>>[1]>[1]) {
   return sql`
     insert into outbox (id, channel, account, chat, route, session_key, kind, text, status, task_id, flow_id, dedupe_key, give_up_at,
-      sent_at, marks, next_at, created_at)
+      sent_at, marks, next_at, created_at, rank)
     select id, channel, account, chat, route, session_key, kind, text, status, task_id, flow_id, dedupe_key, give_up_at,
-      sent_at, marks, ${p.now}, ${p.now}
+      sent_at, marks, ${p.now}, ${p.now}, case when kind = 'update' then 1 else 0 end
     from ${d.rows(p.rows.param, NEW_COLUMNS)} as r`;
 }
 
-/** The result's chat is that of the update; guarded, so that the task's few messages are looked at and not the chat's many. */
-function inChatOf(d: Dialect, update: 'm' | 'outbox') {
+/** The update's chat is that of the message; guarded, so that the task's few messages are looked at and not the chat's many. */
+function inChatOf(d: Dialect, message: 'm' | 'head') {
   const same = ['channel', 'account', 'chat'].map(
-    (column) => sql`${d.guard(`result.${column}`)} = ${sql.ref(`${update}.${column}`)}`,
+    (column) => sql`${d.guard(`past.${column}`)} = ${sql.ref(`${message}.${column}`)}`,
   );
   return sql.join(same, sql` and `);
 }
@@ -85,14 +85,20 @@ export interface ChatHead {
   chat: string;
   /** When it may be sent at the earliest. */
   ready_at: number;
-  /** 1: an update whose task has its final message waiting in the same chat. */
-  outdated: number;
+  /** 1: it says more than updates of its task that still wait in the same chat. */
+  outdates: number;
+  /** 1: it has waited longer than it was meant to. */
+  late: number;
 }
 
+/** Of the rates' row `row`: the time before which nothing goes; 0 when it is of a clock that has been set back since. */
+const freeOf = (row: 'own' | 'whole', now: RawBuilder<unknown>) =>
+  sql`case when ${sql.ref(`${row}.taken_at`)} <= ${now} then ${sql.ref(`${row}.free_at`)} else 0 end`;
+
 /**
- * The oldest waiting message of each chat of one channel account, soonest first; unreachable chats left out. Goes from chat to chat
- * along the index, so that a chat with many waiting messages costs as much as one with a single message. (`cross join`: else SQLite
- * walks through all that wait and looks for each among the heads.)
+ * The first waiting message of each chat of one channel account (by rank, then by age), soonest first; unreachable chats left out. Goes
+ * from chat to chat along the index, so that a chat with many waiting messages costs as much as one with a single message. (`cross
+ * join`: else SQLite walks through all that wait and looks for each among the heads.)
  */
 export const chatHeads = hot<{ channel: string; account: string; now: number; limit: number }, ChatHead>(
   'outbox.heads',
@@ -101,26 +107,37 @@ export const chatHeads = hot<{ channel: string; account: string; now: number; li
     select id, chat from (
       select id, chat from outbox
       where (status = 'pending' or status = 'sending') and channel = ${p.channel} and account = ${p.account}
-      order by chat, id limit 1
+      order by chat, rank, id limit 1
     ) as oldest
     union all
     select following.id, following.chat from head join outbox as following on following.id = (
       select o.id from outbox as o
       where (o.status = 'pending' or o.status = 'sending') and o.channel = ${p.channel} and o.account = ${p.account} and o.chat > head.chat
-      order by o.chat, o.id limit 1
+      order by o.chat, o.rank, o.id limit 1
     )
+  ), due as (
+    select m.id, m.chat,
+      case when ${isHeld(p.now)} and hold.until > ${dueAt(p.now)} then hold.until else ${dueAt(p.now)} end as at,
+      coalesce(${freeOf('own', p.now)}, 0) as own_at, coalesce(${freeOf('whole', p.now)}, 0) as whole_at,
+      case when (m.kind = 'final' or m.kind = 'notice') and m.task_id is not null and exists (
+        select 1 from outbox as past
+        where past.task_id = m.task_id and past.kind = 'update' and past.status = 'pending' and past.id < m.id
+          and past.parts_sent = 0 and ${inChatOf(d, 'm')}
+      ) then 1 else 0 end as outdates,
+      case when m.parts_sent = 0 and m.maybe_repeat = 0 and (m.give_up_at <= ${p.now} or (m.rank < 0 and exists (
+        select 1 from outbox as behind
+        where (behind.status = 'pending' or behind.status = 'sending') and behind.channel = m.channel
+          and behind.account = m.account and behind.chat = m.chat and behind.rank = 0 and behind.give_up_at <= ${p.now}
+      ))) then 1 else 0 end as late
+    from head cross join outbox as m
+    left join chat_hold as hold on hold.channel = m.channel and hold.account = m.account and hold.chat = m.chat
+    left join send_rate as own on own.channel = m.channel and own.account = m.account and own.chat = m.chat
+    left join send_rate as whole on whole.channel = m.channel and whole.account = m.account and whole.chat = ''
+    where m.id = head.id and m.status = 'pending' and hold.unreachable_since is null
   )
-  select m.id, m.chat,
-    case when ${isHeld(p.now)} and hold.until > ${dueAt(p.now)} then hold.until else ${dueAt(p.now)} end as ready_at,
-    case when m.kind = 'update' and m.parts_sent = 0 and m.maybe_repeat = 0 and m.task_id is not null and exists (
-      select 1 from outbox as result
-      where result.task_id = m.task_id and result.kind = 'final' and result.status = 'pending' and result.id > m.id
-        and ${inChatOf(d, 'm')}
-    ) then 1 else 0 end as outdated
-  from head cross join outbox as m
-  left join chat_hold as hold on hold.channel = m.channel and hold.account = m.account and hold.chat = m.chat
-  where m.id = head.id and m.status = 'pending' and hold.unreachable_since is null
-  order by ready_at, m.id limit ${p.limit}`,
+  select id, chat, outdates, late,
+    case when at >= own_at and at >= whole_at then at when own_at >= whole_at then own_at else whole_at end as ready_at
+  from due order by ready_at, id limit ${p.limit}`,
 );
 
 export interface MessageRow {
@@ -143,13 +160,14 @@ export interface MessageRow {
   platform_ids: string | null;
   dedupe_key: string | null;
   marks: string | null;
+  edits: string | null;
 }
 
 const MESSAGE =
   sql.raw(`id, channel, account, chat, route, session_key, kind, text, task_id, flow_id, maybe_repeat, safe_repeats,
-  attempts, give_up_at, lease_until, parts_sent, platform_ids, dedupe_key, marks`);
+  attempts, give_up_at, lease_until, parts_sent, platform_ids, dedupe_key, marks, edits`);
 
-/** Leases those that are due, the oldest of their chat, in a chat that is not held and has no sender. */
+/** Leases those that are due, the first of their chat, in a chat that is not held and has no sender. */
 export const leaseMessages = hot<{ rows: unknown[][]; now: number; until: number }, MessageRow>(
   'outbox.lease',
   (d, p) => sql`
@@ -163,7 +181,7 @@ export const leaseMessages = hot<{ rows: unknown[][]; now: number; until: number
     and not exists (
       select 1 from outbox as older
       where (older.status = 'pending' or older.status = 'sending') and older.channel = outbox.channel
-        and older.account = outbox.account and older.chat = outbox.chat and older.id < outbox.id
+        and older.account = outbox.account and older.chat = outbox.chat and (older.rank, older.id) < (outbox.rank, outbox.id)
     )
     and not exists (
       select 1 from chat_hold as hold
@@ -173,11 +191,12 @@ export const leaseMessages = hot<{ rows: unknown[][]; now: number; until: number
   returning ${MESSAGE}`,
 );
 
-/** A part has been accepted: whatever was uncertain about it is settled, the lease is extended. */
+/** A part has been accepted: whatever was uncertain about it is settled, the lease is extended, and nothing gets between the parts. */
 export const recordParts = hot<{ rows: unknown[][]; until: number }, { id: number }>(
   'outbox.parts',
   (d, p) => sql`
-  update outbox set parts_sent = r.parts, platform_ids = r.ids, maybe_repeat = 0, safe_repeats = 0, lease_until = ${p.until}
+  update outbox set parts_sent = r.parts, platform_ids = r.ids, maybe_repeat = 0, safe_repeats = 0, rank = -1,
+    lease_until = ${p.until}
   from ${d.rows(p.rows.param, { message_id: 'int', fence: 'int', parts: 'int', ids: 'text' })} as r
   where outbox.id = r.message_id and ${d.guard('outbox.status')} = 'sending' and outbox.attempts = r.fence
   returning id`,
@@ -206,18 +225,17 @@ export const settleMessages = hot<{ rows: unknown[][]; now: number }, MessageRow
   returning ${MESSAGE}`,
 );
 
-/** Of the tasks whose update heads a chat: all their updates that nobody has begun to send and that a final message will follow. */
+/** Of the tasks of these messages: their updates of before in the same chat that nobody has begun to send. */
 export const supersedeUpdates = hot<{ rows: unknown[][]; reason: string }, { id: number }>(
   'outbox.supersede',
   (d, p) => sql`
   update outbox set status = 'superseded', error = ${p.reason}
-  where outbox.status = 'pending' and kind = 'update' and parts_sent = 0 and maybe_repeat = 0
-    and task_id in (select head.task_id from ${d.rows(p.rows.param, { message_id: 'int' })} as r join outbox as head on head.id = r.message_id)
-    and exists (
-      select 1 from outbox as result
-      where result.task_id = outbox.task_id and result.kind = 'final' and result.status = 'pending' and result.id > outbox.id
-        and ${inChatOf(d, 'outbox')}
-    )
+  where outbox.status = 'pending' and outbox.id in (
+    select past.id from ${d.rows(p.rows.param, { message_id: 'int' })} as r
+    cross join outbox as head on head.id = r.message_id
+    cross join outbox as past on past.task_id = head.task_id and past.status = 'pending' and past.id < head.id
+    where past.kind = 'update' and past.parts_sent = 0 and past.maybe_repeat = 0 and ${inChatOf(d, 'head')}
+  )
   returning id`,
 );
 

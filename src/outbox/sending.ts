@@ -1,4 +1,4 @@
-import type { Channel, OutgoingMessage, Part, SendOutcome } from '../channels/channel.ts';
+import type { Channel, Mark, OutgoingMessage, Part, SendOutcome } from '../channels/channel.ts';
 import { messageOf } from '../errors.ts';
 import { joined } from '../rich-text.ts';
 import type { LeasedMessage } from './leases.ts';
@@ -26,28 +26,61 @@ export interface SendOptions {
   readonly limits: CallLimits;
   /** Ends the sending early. */
   readonly signal: AbortSignal;
-  /** Stores that these parts are accepted, before the next is sent; false when the lease is lost. */
-  record(partsSent: number, platformIds: readonly string[]): Promise<boolean>;
+  /** Stores that these parts are accepted, before the next is sent. */
+  record(partsSent: number, platformIds: readonly string[]): Promise<'go' | 'paced' | 'lost'>;
+}
+
+/**
+ * Sends a message, or replaces the text of the one it edits. Undefined when the lease got lost on the way: another sender decides then.
+ * Rejects only when `record` does.
+ */
+export async function deliver(message: LeasedMessage, options: SendOptions): Promise<SendResult | undefined> {
+  const target = message.edits?.target;
+  if (!target) return sendParts(message, options);
+  const { partsSent, platformIds } = message;
+  const nothingNew = { outcome: { outcome: 'sent', platformId: '' } as const, partsSent, platformIds, advanced: false };
+  if (isShown(target, message)) return { ...nothingNew, skipped: 'the message says so already' };
+  if (!options.channel.edit) {
+    return message.kind === 'update'
+      ? { ...nothingNew, skipped: 'the channel cannot edit' }
+      : sendParts(message, options);
+  }
+  // A part begun as a message of its own is gone on with as such.
+  if (partsSent > 0) return sendParts(message, options);
+  const { publicId: id, channel } = options;
+  const [{ file: _inPlaceOnly, ...head } = { text: '' }] = channel.split({ ...longTextOf(message, undefined) });
+  const edit = { ...head, id, route: message.route, first: true, mayBeRepeat: message.safeRepeats > 0 };
+  const outcome = await call((signal) => channel.edit!(edit, target.platformId, signal), { ...options, safe: true });
+  if (outcome.outcome === 'permanent' && outcome.gone) return sendParts(message, options);
+  return { outcome, partsSent, platformIds, advanced: false, inPlace: true };
 }
 
 /**
  * Sends the parts of a message that are not sent yet, in order, until one is not accepted. Undefined when the lease got lost on the
  * way: another sender decides then. Rejects only when `record` does.
  */
-export async function sendParts(message: LeasedMessage, options: SendOptions): Promise<SendResult | undefined> {
+async function sendParts(message: LeasedMessage, options: SendOptions): Promise<SendResult | undefined> {
   const parts = options.channel.split(longTextOf(message, options.taskId));
   const platformIds = [...message.platformIds];
   let partsSent = message.partsSent;
   let outcome: SendOutcome = { outcome: 'sent', platformId: '' };
   for (; partsSent < parts.length; partsSent += 1) {
     const resumed = partsSent === message.partsSent;
-    if (!resumed && !(await options.record(partsSent, platformIds))) return undefined;
+    if (!resumed) {
+      const recorded = await options.record(partsSent, platformIds);
+      if (recorded === 'lost') return undefined;
+      if (recorded === 'paced') return { outcome, partsSent, platformIds, advanced: true, paced: true };
+    }
     const part = parts[partsSent]!;
     const pieces = resumed && message.maybeRepeat ? asRepeat(part, options.channel) : [part];
     outcome = await sendPieces(message, pieces, partsSent === 0, resumed, platformIds, options);
     if (outcome.outcome !== 'sent') break;
   }
   return { outcome, partsSent, platformIds, advanced: partsSent > message.partsSent };
+}
+
+function isShown(target: { text: string; marks?: readonly Mark[] }, { text, marks }: LeasedMessage): boolean {
+  return target.text === text && JSON.stringify(target.marks ?? []) === JSON.stringify(marks ?? []);
 }
 
 function longTextOf({ text, marks }: LeasedMessage, taskId: string | undefined) {
@@ -70,16 +103,14 @@ async function sendPieces(
 ): Promise<SendOutcome> {
   let outcome: SendOutcome = { outcome: 'sent', platformId: '' };
   for (const [index, piece] of pieces.entries()) {
-    outcome = await call(
-      {
-        ...piece,
-        id: options.publicId,
-        route: message.route,
-        first: leads && index === 0,
-        mayBeRepeat: resumed && (message.maybeRepeat || message.safeRepeats > 0),
-      },
-      options,
-    );
+    const outgoing: OutgoingMessage = {
+      ...piece,
+      id: options.publicId,
+      route: message.route,
+      first: leads && index === 0,
+      mayBeRepeat: resumed && (message.maybeRepeat || message.safeRepeats > 0),
+    };
+    outcome = await call((signal) => options.channel.send(outgoing, signal), options);
     if (outcome.outcome !== 'sent') return outcome;
     platformIds.push(outcome.platformId);
   }
@@ -87,8 +118,10 @@ async function sendPieces(
 }
 
 /** One call that ends, whatever the channel does: a throw or silence means that nobody knows. */
-async function call(message: OutgoingMessage, options: SendOptions): Promise<SendOutcome> {
-  const { channel, limits, safe, signal } = options;
+async function call(
+  start: (signal: AbortSignal) => Promise<SendOutcome>,
+  { limits, safe, signal }: SendOptions,
+): Promise<SendOutcome> {
   const controller = new AbortController();
   const abort = () => controller.abort();
   const timer = setTimeout(abort, limits.timeoutMs);
@@ -102,7 +135,7 @@ async function call(message: OutgoingMessage, options: SendOptions): Promise<Sen
   if (signal.aborted) abort();
   signal.addEventListener('abort', abort, { once: true });
   try {
-    return checked(await Promise.race([channel.send(message, controller.signal), silence]));
+    return checked(await Promise.race([start(controller.signal), silence]));
   } catch (error) {
     return { outcome: 'unknown', error: `the channel failed: ${short(messageOf(error))}`, safe };
   } finally {

@@ -231,10 +231,29 @@ export interface OutboxTable {
   error: string | null;
   created_at: number;
   sent_at: number | null;
-  /** When its text was changed last, where the row itself is what people see. */
+  /** When its text was changed last, where the row itself is what people see, or where the platform let it be changed. */
   edited_at: number | null;
   /** How parts of the text look; null: plain. */
   marks: Json | null;
+  /** 0: results, answers, questions; 1: how a task goes, edits. Within a rank the ids decide. */
+  rank: number;
+  /** The dedupe key of the message whose text this one replaces. */
+  edits: string | null;
+  /** The message that lists this one among others that had waited too long. */
+  digest_id: number | null;
+}
+
+export interface SendRateTable {
+  channel: string;
+  account: string;
+  /** Empty: the whole account. */
+  chat: string;
+  /** JSON: by the length of a window in milliseconds, the calls within it. */
+  used: string;
+  /** Nothing is sent before this. */
+  free_at: number;
+  /** In the future: by a clock that has been set back since. */
+  taken_at: number;
 }
 
 export interface ChatHoldTable {
@@ -383,4 +402,5 @@ export interface Tables {
   agent_diagnostic: AgentDiagnosticTable;
   agent_alert: AgentAlertTable;
   log_follow: LogFollowTable;
+  send_rate: SendRateTable;
 }

@@ -136,7 +136,7 @@ describe('order and pace', () => {
     await settled('pending', 'sent');
   });
 
-  it('an update is superseded when the result of its task waits behind it; other updates are sent', async () => {
+  it('a result goes before updates and supersedes those of its task; other updates are sent', async () => {
     const channel = scriptedChannel();
     const update = (text: string, taskId: number, chat = '1') => final(chat, text, { kind: 'update', taskId });
     await rig.enqueue(
@@ -149,7 +149,7 @@ describe('order and pace', () => {
     await rig.enqueue(final('1', 'result', { taskId: 5 }), final('1', 'result 7', { taskId: 7 }));
     await rig.deliver([channel]);
     await settled('superseded', 'superseded', 'sent', 'superseded', 'sent', 'sent', 'sent');
-    expect(channel.arrived('1')).toEqual(['alone', 'result', 'result 7']);
+    expect(channel.arrived('1')).toEqual(['result', 'result 7', 'alone']);
     expect((await rig.row('1 of 2')).error).toMatch(/result/);
   });
 });
@@ -176,7 +176,7 @@ describe('failures', () => {
     expect(new Set(channel.calls.map((call) => call.id)).size).toBe(1);
   });
 
-  it('a message is given up when a try fails after its time, and never untried', async () => {
+  it('while the platform is away an update is given up at its time and a result waits; where a chat refuses it too', async () => {
     const channel = scriptedChannel();
     channel.otherwise(() => AWAY);
     await rig.enqueue(final('1', 'result'), final('2', 'update', { kind: 'update' }));
@@ -184,13 +184,20 @@ describe('failures', () => {
     const delivery = await rig.deliver([channel]);
     await settled('pending', 'expired');
     rig.clock.advance(23 * 3_600_000);
+    const calls = channel.calls.length;
+    delivery.wake();
+    await until(
+      async () => channel.calls.length > calls && (await rig.statuses()).join() === 'pending,expired',
+      'a try that fails',
+    );
+    channel.otherwise(() => ({ ...AWAY, scope: 'chat' }));
+    rig.clock.advance(3_600_000);
     delivery.wake();
     await settled('expired', 'expired');
     expect(rig.events.filter((event) => event.type === 'outbox.dead').map((event) => event.status)).toEqual([
       'expired',
       'expired',
     ]);
-    expect(channel.calls).toHaveLength(3);
   });
 
   it('a lost answer of a result: once more and marked, then a person decides', async () => {

@@ -3,7 +3,7 @@ import type { Channel, Mark, OutgoingMessage, Part, SendOutcome } from '../../sr
 import { split } from '../../src/channels/text.ts';
 import { editMessages } from '../../src/outbox/edit.ts';
 import { LEASE_MS, type LeasedMessage } from '../../src/outbox/leases.ts';
-import { REPEAT_MARK, sendParts } from '../../src/outbox/sending.ts';
+import { deliver, REPEAT_MARK } from '../../src/outbox/sending.ts';
 import { bold, pre, rich } from '../../src/rich-text.ts';
 import { final, Rig, route } from './rig.ts';
 
@@ -85,8 +85,16 @@ describe('the parts of a message with looks', () => {
     } satisfies Partial<Channel> as unknown as Channel;
     const signal = new AbortController().signal;
     const limits = { timeoutMs: 10_000, graceMs: 10_000 };
-    const options = { channel, publicId: 'm1', taskId: 'k7q2', safe: false, limits, signal, record: async () => true };
-    return { result: (await sendParts(leased, options))!, calls };
+    const options = {
+      channel,
+      publicId: 'm1',
+      taskId: 'k7q2',
+      safe: false,
+      limits,
+      signal,
+      record: async () => 'go' as const,
+    };
+    return { result: (await deliver(leased, options))!, calls };
   }
   const whole = pre(LONG);
 

@@ -45,7 +45,8 @@ it.each(all.map((query) => [query.name, query as unknown as HotQuery<never, unkn
   (_name, query) => {
     const steps = plan(query);
     const scans = steps.filter(
-      (step) => /^SCAN (outbox|m|o|older|busy|result|head|chat_hold)\b/.test(step) && !/SCAN head$/.test(step),
+      (step) =>
+        /^SCAN (outbox|m|o|older|busy|past|head|behind|chat_hold|send_rate)\b/.test(step) && !/SCAN head$/.test(step),
     );
     expect(scans).toEqual([]);
   },
@@ -60,13 +61,13 @@ it.each(
   expect(plan(query).join('\n')).toContain('SEARCH outbox USING INTEGER PRIMARY KEY');
 });
 
-it('whether a chat has a sender, and whether a result follows an update, is asked of small indexes', () => {
+it('whether a chat has a sender, and whether updates of its task precede a result, is asked of small indexes', () => {
   expect(plan(leaseMessages as unknown as HotQuery<never, unknown>).join('\n')).toContain(
     'busy USING COVERING INDEX outbox_sender',
   );
   for (const query of [chatHeads, supersedeUpdates]) {
     expect(plan(query as unknown as HotQuery<never, unknown>).join('\n')).toContain(
-      'SEARCH result USING INDEX outbox_task',
+      'SEARCH past USING INDEX outbox_task',
     );
   }
 });
@@ -100,8 +101,8 @@ it('the database itself refuses a second sender in one chat', async () => {
 
 it('a late sender changes nothing', async () => {
   await rig.enqueue(final('1', 'a'));
-  const { lease, settle, recordPart } = rig.outbox.leases;
-  const [message] = await rig.store.write(lease, [(await rig.row('a')).id]);
+  const { settle, recordPart } = rig.outbox.leases;
+  const [message] = await rig.lease([(await rig.row('a')).id]);
   const late = { ...message!, fence: message!.fence - 1 };
   const end = {
     status: 'sent',
@@ -113,7 +114,7 @@ it('a late sender changes nothing', async () => {
     platformIds: ['x'],
   } as const;
   rig.events.length = 0;
-  expect(await rig.store.write(recordPart, [{ message: late, partsSent: 1, platformIds: [] }])).toEqual([false]);
+  expect(await rig.store.write(recordPart, [{ message: late, partsSent: 1, platformIds: [] }])).toEqual(['lost']);
   expect(await rig.store.write(settle, [{ ...end, message: late, hold: { unreachable: true } }])).toEqual([false]);
   expect([await rig.statuses(), rig.events]).toEqual([['sending'], []]);
   expect(await rig.store.write(settle, [{ ...end, message: message! }])).toEqual([true]);
@@ -123,9 +124,9 @@ it('a late sender changes nothing', async () => {
 it('messages are leased in order, one per chat', async () => {
   await rig.enqueue(final('1', 'a'), final('1', 'b'), final('2', 'c'));
   const ids = (await rig.rows()).map((row) => row.id);
-  const leased = await rig.store.write(rig.outbox.leases.lease, [...ids].reverse());
+  const leased = await rig.lease([...ids].reverse());
   expect(leased.map((message) => message?.text)).toEqual(['c', undefined, 'a']);
-  expect(await rig.store.write(rig.outbox.leases.lease, [ids[1]!])).toEqual([undefined]);
+  expect(await rig.lease([ids[1]!])).toEqual([undefined]);
 });
 
 it('a chat that is held gives nothing out; an unreachable one does not even show', async () => {
@@ -141,7 +142,7 @@ it('a chat that is held gives nothing out; an unreachable one does not even show
     ),
   );
   const ids = (await rig.rows()).map((row) => row.id);
-  const leased = await rig.store.write(rig.outbox.leases.lease, ids);
+  const leased = await rig.lease(ids);
   expect(leased.map((message) => message?.text)).toEqual([undefined, undefined, 'c']);
   const heads = await rig.store.all(chatHeads, { channel: 'telegram', account: 'default', now: START, limit: 10 });
   expect(heads.map((head) => [head.chat, head.ready_at])).toEqual([['paused', START + 9]]);
@@ -151,8 +152,8 @@ it('a clock that was set back lengthens no pause, neither of a chat nor of a mes
   const hour = 3_600_000;
   await rig.enqueue(final('1', 'new'), final('2', 'again'), final('3', 'held'));
   const [, again, held] = await rig.rows();
-  const { lease, settle } = rig.outbox.leases;
-  const taken = await rig.store.write(lease, [again!.id, held!.id]);
+  const { settle } = rig.outbox.leases;
+  const taken = await rig.lease([again!.id, held!.id]);
   const until = START + 30_000;
   const end = {
     status: 'pending',
@@ -181,7 +182,7 @@ it('a clock that was set back lengthens no pause, neither of a chat nor of a mes
     ['3', 0],
   ]);
   const ids = (await rig.rows()).map(({ id }) => id);
-  const leased = await rig.store.write(lease, ids);
+  const leased = await rig.lease(ids);
   expect(leased.map((message) => message?.text)).toEqual(['new', 'again', 'held']);
 });
 

@@ -1,16 +1,17 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { ChannelName, Route } from '../../src/channels/channel.ts';
+import type { Channel, ChannelName, Route } from '../../src/channels/channel.ts';
+import type { RatesOf } from '../../src/channels/rates.ts';
 import { type ManualClock, manualClock } from '../../src/clock.ts';
 import { silentLog } from '../../src/log.ts';
 import { createDelivery, type Delivery, type DeliveryOptions } from '../../src/outbox/delivery.ts';
 import { createOutbox, type Outbox } from '../../src/outbox/enqueue.ts';
+import type { LeasedMessage } from '../../src/outbox/leases.ts';
 import type { NewMessage, OutboxEvent } from '../../src/outbox/message.ts';
 import { openSqlite } from '../../src/store/sqlite.ts';
 import type { Store } from '../../src/store/store.ts';
 import type { OutboxTable } from '../../src/store/tables.ts';
-import type { ScriptedChannel } from '../support/scripted-channel.ts';
 
 export const START = 1_800_000_000_000;
 export const WECOM_WINDOW_MS = 1_800_000;
@@ -27,21 +28,24 @@ export function final(chat: string, text: string, more: Partial<NewMessage> = {}
 export class Rig {
   readonly clock: ManualClock = manualClock(START);
   readonly events: OutboxEvent[] = [];
-  readonly outbox: Outbox = createOutbox({
-    instant: new Set<ChannelName>(['webchat']),
-    emit: (tx, events) => tx.afterCommit(() => void this.events.push(...events)),
-  });
+  readonly outbox: Outbox;
   readonly #folder: string;
   readonly #deliveries: Delivery[] = [];
   store: Store;
 
-  private constructor(folder: string) {
+  private constructor(folder: string, rates: RatesOf | undefined) {
     this.#folder = folder;
+    this.outbox = createOutbox({
+      instant: new Set<ChannelName>(['webchat']),
+      emit: (tx, events) => tx.afterCommit(() => void this.events.push(...events)),
+      ...(rates && { rates }),
+    });
     this.store = this.#open();
   }
 
-  static async create(): Promise<Rig> {
-    return new Rig(await mkdtemp(join(tmpdir(), 'errand-outbox-')));
+  /** @param rates default: none */
+  static async create(rates?: RatesOf): Promise<Rig> {
+    return new Rig(await mkdtemp(join(tmpdir(), 'errand-outbox-')), rates);
   }
 
   get path(): string {
@@ -60,7 +64,7 @@ export class Rig {
     return this.store.transact('test.resend', (tx) => this.outbox.resend(tx, ids));
   }
 
-  async deliver(channels: ScriptedChannel[], more: Partial<DeliveryOptions> = {}): Promise<Delivery> {
+  async deliver(channels: readonly Channel[], more: Partial<DeliveryOptions> = {}): Promise<Delivery> {
     const delivery = createDelivery({
       store: this.store,
       clock: this.clock,
@@ -76,6 +80,14 @@ export class Rig {
     this.#deliveries.push(delivery);
     await delivery.start();
     return delivery;
+  }
+
+  /** Leases by id; no test of these is about rates. */
+  async lease(ids: readonly number[]): Promise<(LeasedMessage | undefined)[]> {
+    return (await this.store.write(this.outbox.leases.lease, ids)).map((message) => {
+      if (message === 'paced') throw new Error('the rates do not allow it');
+      return message;
+    });
   }
 
   /** As after a kill: the store is gone under whatever was running, and opened anew. */

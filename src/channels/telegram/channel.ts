@@ -5,12 +5,13 @@ import type { Poller, Service } from '../../service.ts';
 import type { Channel, ChannelDoor, ChannelHealth, LongText, OutgoingMessage, Part, SendOutcome } from '../channel.ts';
 import { split } from '../text.ts';
 import { failureOf, telegramApi } from './api.ts';
+import { Floods } from './floods.ts';
 import { toIncoming } from './mapping.ts';
 import { checkOptions, DEFAULT_TIMING, type TelegramOptions, type TelegramTiming, webhookPath } from './options.ts';
 import { OFFSET, Polling } from './polling.ts';
 import { Pulse } from './pulse.ts';
 import { SelfKnowledge } from './self.ts';
-import { sendPart, TEXT_LIMIT } from './send.ts';
+import { editText, type SenderOptions, sendPart, TEXT_LIMIT } from './send.ts';
 import { upkeep } from './upkeep.ts';
 import { webhookDoor } from './webhook.ts';
 
@@ -35,6 +36,7 @@ class TelegramChannel implements Channel {
   readonly #log: Log;
   readonly #api: Api;
   readonly #pulse: Pulse;
+  readonly #floods: Floods;
   readonly #self: SelfKnowledge;
   readonly #polling: Service | undefined;
   readonly #upkeep: Poller;
@@ -48,6 +50,7 @@ class TelegramChannel implements Channel {
     this.#timing = { ...DEFAULT_TIMING, ...options.timing };
     this.#log = options.log.child({ channel: 'telegram', account: options.account });
     this.#api = telegramApi(options, this.#timing.callMs);
+    this.#floods = new Floods(options.clock);
     const roundMs = this.#timing.pollMs + this.#timing.pollMarginMs;
     this.#pulse = new Pulse(options.clock, options.mode === 'polling' ? 2 * roundMs + this.#timing.callMs : undefined);
     this.#self = new SelfKnowledge(this.#api, options.port, options.token);
@@ -62,9 +65,11 @@ class TelegramChannel implements Channel {
   }
 
   send(message: OutgoingMessage, signal: AbortSignal): Promise<SendOutcome> {
-    const { token } = this.#options;
-    const { refusedMs } = this.#timing;
-    return sendPart({ api: this.#api, token, pulse: this.#pulse, log: this.#log, refusedMs }, message, signal);
+    return sendPart(this.#senderOptions(), message, signal);
+  }
+
+  edit(message: OutgoingMessage, platformId: string, signal: AbortSignal): Promise<SendOutcome> {
+    return editText(this.#senderOptions(), message, platformId, signal);
   }
 
   health(): ChannelHealth {
@@ -81,6 +86,12 @@ class TelegramChannel implements Channel {
   async stop(): Promise<void> {
     this.#stopping.abort();
     await Promise.all([this.#upkeep.stop(), this.#polling?.stop()]);
+  }
+
+  #senderOptions(): SenderOptions {
+    const { token } = this.#options;
+    const { refusedMs } = this.#timing;
+    return { api: this.#api, token, pulse: this.#pulse, log: this.#log, refusedMs, floods: this.#floods };
   }
 
   #shared() {

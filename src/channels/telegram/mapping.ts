@@ -36,7 +36,7 @@ function mapped(update: Update, account: string, self: BotSelf): IncomingMessage
 function fromMessage(update: Update, account: string, message: Message, self: BotSelf): IncomingMessage {
   const route = routeOf(account, message);
   const raw = message.text ?? message.caption;
-  if (typeof raw !== 'string') return other(update, route, senderOf(message), message.date);
+  if (typeof raw !== 'string') return { ...other(update, route, senderOf(message), message.date), ...moveOf(message) };
   const entities = message.entities ?? message.caption_entities ?? [];
   const { text, mentioned } = withoutMention(raw, entities, self);
   const command = commandOf(text, self);
@@ -64,6 +64,15 @@ function buttonPress(update: Update, account: string, query: NonNullable<Update[
 function other(update: Update, route: Route, sender: Sender, date?: number): IncomingMessage {
   const base = { identity: identityOf(update), kind: 'other', route, sender, text: '', addressed: false } as const;
   return typeof date === 'number' ? { ...base, sentAt: epochMs(date) } : base;
+}
+
+/** A group that became a supergroup: said in the old one with the new id, and in the new one with the old id. */
+function moveOf(message: Message): Pick<IncomingMessage, 'moved'> {
+  const here = idText(message.chat.id);
+  if (message.migrate_to_chat_id !== undefined)
+    return { moved: { from: here, to: idText(message.migrate_to_chat_id) } };
+  if (message.migrate_from_chat_id === undefined) return {};
+  return { moved: { from: idText(message.migrate_from_chat_id), to: here } };
 }
 
 function identityOf(update: Update): string {

@@ -4,6 +4,7 @@ import { type Log, redact } from '../../log.ts';
 import type { OutgoingMessage, SendOutcome, TextFile } from '../channel.ts';
 import { type CallFailure, failureOf } from './api.ts';
 import { entitiesOf } from './entities.ts';
+import type { Floods } from './floods.ts';
 import type { Pulse } from './pulse.ts';
 
 export interface SenderOptions {
@@ -13,6 +14,7 @@ export interface SenderOptions {
   readonly log: Log;
   /** How long the whole account is held when the token is refused, milliseconds. */
   readonly refusedMs: number;
+  readonly floods: Floods;
 }
 
 type TextPayload = Parameters<Api['raw']['sendMessage']>[0];
@@ -40,8 +42,8 @@ export async function sendPart(
 }
 
 /**
- * One call; at most once more each without a topic that is gone, to the chat a group has become, and without a look that Telegram does
- * not understand.
+ * One call; at most once more each without a topic that is gone (the chat is told), to the chat a group has become, and without a look
+ * that Telegram does not understand.
  */
 async function send(
   options: SenderOptions,
@@ -49,13 +51,16 @@ async function send(
   first: Payload,
   signal: AbortSignal,
 ): Promise<SendOutcome> {
-  if (signal.aborted) return { outcome: 'retry', error: 'stopped before it was sent', scope: 'chat' };
+  if (signal.aborted) return NOT_SENT;
   let payload = first;
   for (;;) {
-    const result = await attempt(options, payload, signal);
-    if (!('kind' in result)) return result;
+    const result = await attempt(options, () => post(options.api, payload, signal));
+    if (!('kind' in result)) {
+      options.floods.written(message.route.chat);
+      return movedOutcome(result, message, payload);
+    }
     const corrected = correction(payload, result);
-    if (!corrected) return outcomeOf(options, result);
+    if (!corrected) return outcomeOf(options, result, message.route.chat);
     options.log.warn('telegram.send_corrected', {
       id: message.id,
       chat: payload.chat_id,
@@ -66,28 +71,83 @@ async function send(
   }
 }
 
+/** One `editMessageText`. The text being there already is a success. Never throws. */
+export async function editText(
+  options: SenderOptions,
+  message: OutgoingMessage,
+  platformId: string,
+  signal: AbortSignal,
+): Promise<SendOutcome> {
+  if (signal.aborted) return NOT_SENT;
+  let payload = editPayload(message, Number(platformId));
+  let result = await attempt(options, () => options.api.raw.editMessageText(payload, signal as never));
+  if ('kind' in result && isLookRefused(result) && payload.entities) {
+    const { entities: _plain, ...rest } = payload;
+    payload = rest;
+    result = await attempt(options, () => options.api.raw.editMessageText(payload, signal as never));
+  }
+  if (!('kind' in result)) {
+    options.floods.written(message.route.chat);
+    return { outcome: 'sent', platformId };
+  }
+  if (result.kind === 'refused' && result.code === 400) {
+    if (/message is not modified/i.test(result.text)) return { outcome: 'sent', platformId };
+    // Ids of messages begin anew in a supergroup.
+    if (NOT_EDITABLE.test(result.text) || result.migrateTo !== undefined) {
+      return { outcome: 'permanent', error: result.text, unreachable: false, gone: true };
+    }
+  }
+  return outcomeOf(options, result, message.route.chat);
+}
+
+const NOT_SENT: SendOutcome = { outcome: 'retry', error: 'stopped before it was sent', scope: 'chat' };
+const NOT_EDITABLE = /message to edit not found|message can't be edited|MESSAGE_ID_INVALID/i;
+
+function post(api: Api, payload: Payload, signal: AbortSignal): Promise<unknown> {
+  return 'document' in payload
+    ? api.raw.sendDocument(payload, signal as never)
+    : api.raw.sendMessage(payload, signal as never);
+}
+
 async function attempt(
   options: SenderOptions,
-  payload: Payload,
-  signal: AbortSignal,
-): Promise<SendOutcome | CallFailure> {
+  call: () => Promise<unknown>,
+): Promise<(SendOutcome & { outcome: 'sent' }) | CallFailure> {
   try {
-    const { raw } = options.api;
-    const sent = await ('document' in payload
-      ? raw.sendDocument(payload, signal as never)
-      : raw.sendMessage(payload, signal as never));
+    const sent = (await call()) as { message_id?: number } | true | undefined;
     options.pulse.ok('token');
-    return { outcome: 'sent', platformId: String(sent?.message_id ?? 'unknown') };
+    const id = typeof sent === 'object' ? sent.message_id : undefined;
+    return { outcome: 'sent', platformId: String(id ?? 'unknown') };
   } catch (error) {
     const fault = redact(messageOf(error), [options.token]);
     return failureOf(error, options.token) ?? { kind: 'lost', text: fault };
   }
 }
 
+function movedOutcome(
+  sent: SendOutcome & { outcome: 'sent' },
+  { route }: OutgoingMessage,
+  { chat_id }: Payload,
+): SendOutcome {
+  const now = String(chat_id);
+  return now === route.chat ? sent : { ...sent, movedTo: now };
+}
+
 function textPayload(message: OutgoingMessage): TextPayload {
   const entities = entitiesOf(message.marks ?? []);
   return {
     ...placeOf(message),
+    text: message.text,
+    link_preview_options: { is_disabled: true },
+    ...(entities.length > 0 && { entities }),
+  };
+}
+
+function editPayload(message: OutgoingMessage, message_id: number): Parameters<Api['raw']['editMessageText']>[0] {
+  const entities = entitiesOf(message.marks ?? []);
+  return {
+    chat_id: chatId(message.route.chat),
+    message_id,
     text: message.text,
     link_preview_options: { is_disabled: true },
     ...(entities.length > 0 && { entities }),
@@ -121,17 +181,28 @@ function correction(payload: Payload, failure: CallFailure): Payload | undefined
   if (failure.kind !== 'refused' || failure.code !== 400) return undefined;
   if (payload.message_thread_id !== undefined && /message thread not found/i.test(failure.text)) {
     const { message_thread_id: _gone, ...rest } = payload;
-    return rest;
+    return 'document' in rest ? rest : { ...rest, text: withNote(rest.text) };
   }
   if (failure.migrateTo !== undefined && isGroupOfOld(payload.chat_id)) {
     return { ...payload, chat_id: failure.migrateTo };
   }
-  // "can't parse entities", "entity begins in a middle of a UTF-16 symbol": the text is worth more than its look.
-  if ('entities' in payload && payload.entities !== undefined && /entit/i.test(failure.text)) {
+  if ('entities' in payload && payload.entities !== undefined && isLookRefused(failure)) {
     const { entities: _plain, ...rest } = payload;
     return rest;
   }
   return undefined;
+}
+
+const TOPIC_GONE = '\n\n(the topic of this answer is gone / 原话题已不存在)';
+
+/** Said where there is room for it; behind the text, so that formats stay where they are. */
+function withNote(text: string): string {
+  return text.length + TOPIC_GONE.length <= TEXT_LIMIT ? text + TOPIC_GONE : text;
+}
+
+/** "can't parse entities", "entity begins in a middle of a UTF-16 symbol": the text is worth more than its look. */
+function isLookRefused(failure: CallFailure): boolean {
+  return failure.kind === 'refused' && failure.code === 400 && /entit/i.test(failure.text);
 }
 
 /** Only basic groups migrate; supergroups (below -10^12) never do again. */
@@ -139,12 +210,14 @@ function isGroupOfOld(chat: number | string): boolean {
   return typeof chat === 'number' && chat > -1_000_000_000_000;
 }
 
-function outcomeOf(options: SenderOptions, failure: CallFailure): SendOutcome {
+function outcomeOf(options: SenderOptions, failure: CallFailure, chat: string): SendOutcome {
   if (failure.kind === 'unreached') return { outcome: 'retry', error: failure.text, scope: 'channel' };
   if (failure.kind === 'lost') return { outcome: 'unknown', error: failure.text, safe: false };
   const { code, text: error, retryAfterMs } = failure;
-  if (code === 429)
-    return { outcome: 'retry', error, scope: 'chat', ...(retryAfterMs !== undefined && { afterMs: retryAfterMs }) };
+  if (code === 429) {
+    const scope = options.floods.isOfWholeBot(chat, retryAfterMs) ? 'channel' : 'chat';
+    return { outcome: 'retry', error, scope, ...(retryAfterMs !== undefined && { afterMs: retryAfterMs }) };
+  }
   if (code === 401 || code === 404) {
     options.pulse.fail('token', TOKEN_REFUSED);
     return { outcome: 'retry', error, scope: 'channel', afterMs: options.refusedMs };

@@ -6,7 +6,6 @@ import { judge, TOKEN_ERRCODES } from './errcodes.ts';
 import type { WecomHealth } from './health.ts';
 import { wecomMarkdown } from './markdown.ts';
 import { Uploads } from './media.ts';
-import { MemberPace } from './pace.ts';
 import { DUPLICATE_WINDOW_MS, RecentTexts } from './recent.ts';
 import type { WecomSettings } from './settings.ts';
 import { AccessTokens, type TokenAnswer } from './token.ts';
@@ -39,20 +38,18 @@ const UNKNOWN_MEDIA = 40007;
 /** UTF-8 bytes of one text message; WeCom cuts what is longer without an error (document 90236). */
 export const WECOM_TEXT_BYTES = 2_048;
 
-/** Sends text messages of the app to one person each: message/send, document 90236. */
+/** Sends text messages of the app to one person each: message/send, document 90236. How often is the outbox's to keep (`channels/rates.ts`). */
 export class WecomSender {
   readonly #options: SenderOptions;
   readonly #tokens: AccessTokens;
   readonly #recent: RecentTexts;
   readonly #uploads: Uploads;
-  readonly #pace: MemberPace;
 
   constructor(options: SenderOptions) {
     this.#options = options;
     this.#tokens = new AccessTokens(options);
     this.#recent = new RecentTexts(options);
     this.#uploads = new Uploads(options);
-    this.#pace = new MemberPace(options.clock);
   }
 
   /**
@@ -70,14 +67,10 @@ export class WecomSender {
     const user = message.route.chat;
     const fault = faultOf(message);
     if (fault) return { outcome: 'permanent', error: fault, unreachable: false };
-    const waitMs = this.#pace.waitMs(user);
-    if (waitMs > 0)
-      return { outcome: 'retry', error: 'WeCom allows a person 30 messages a minute', afterMs: waitMs, scope: 'chat' };
     const said = message.file ? `${message.file.name}\n${message.file.text}` : message.text;
     const sameTextBefore = await this.#recent.saidBefore(user, said, message.id);
     const outcome = await this.#deliver(message, !sameTextBefore, signal);
     if (outcome.outcome === 'sent' || outcome.outcome === 'unknown') {
-      this.#pace.count(user);
       await this.#recent.add(user, said, message.id);
     }
     if (outcome.outcome === 'sent') this.#options.health.sent();

@@ -53,21 +53,21 @@ describe('the request', () => {
 });
 
 describe('corrections', () => {
-  it('a topic that is gone: the answer goes to the group itself, once', async () => {
+  it('a topic that is gone: the answer goes to the group itself, once, and says so', async () => {
     await quiet();
     rig.fake.chats.of(NEW_GROUP).closedThreads.add(33);
     const outcome = await say(rig.channel, 'done', { chat: String(NEW_GROUP), chatKind: 'group', thread: '33' });
     expect(outcome.outcome).toBe('sent');
-    expect(rig.fake.history(NEW_GROUP)).toMatchObject([{ text: 'done' }]);
+    expect(rig.fake.history(NEW_GROUP)).toMatchObject([{ text: expect.stringMatching(/^done\n\n.*topic.*gone/) }]);
     expect(rig.fake.history(NEW_GROUP)[0]).not.toHaveProperty('thread');
     expect(sendCalls()).toHaveLength(2);
   });
 
-  it('a group that became a supergroup: the answer goes there, and the log says so', async () => {
+  it('case 30: a group that became a supergroup: the answer goes there, the outcome and the log say so', async () => {
     await quiet();
     rig.fake.chats.of(OLD_GROUP).migratedTo = NEW_GROUP;
     const outcome = await say(rig.channel, 'done', { chat: String(OLD_GROUP), chatKind: 'group', messageId: '7' });
-    expect(outcome.outcome).toBe('sent');
+    expect(outcome).toMatchObject({ outcome: 'sent', movedTo: String(NEW_GROUP) });
     expect(rig.fake.botTexts(NEW_GROUP)).toEqual(['done']);
     expect(rig.logText()).toContain(String(NEW_GROUP));
   });

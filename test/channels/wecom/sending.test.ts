@@ -51,19 +51,6 @@ describe('sending', () => {
     expect(await rig.send('x', { route: { ...route, chatKind: 'group' } })).toMatchObject({ outcome: 'permanent' });
     expect(rig.fake.calls).toEqual([]);
   });
-
-  it('a person is not sent more than thirty messages a minute, which WeCom would drop silently', async () => {
-    rig = await startRig();
-    for (let n = 0; n < 30; n += 1) expect(await rig.send(`message ${n}`)).toMatchObject({ outcome: 'sent' });
-    rig.clock.advance(20_000);
-    const held = await rig.send('one more');
-    expect(held).toMatchObject({ outcome: 'retry', scope: 'chat', afterMs: 40_000 });
-    expect(await rig.send('to somebody else', { user: 'lisi' })).toMatchObject({ outcome: 'sent' });
-    rig.clock.advance(40_000);
-    expect(await rig.send('one more')).toMatchObject({ outcome: 'sent' });
-    expect(rig.fake.violations).toEqual([]);
-    expect(rig.fake.history(USER)).toHaveLength(31);
-  });
 });
 
 describe('repeats', () => {
