@@ -2,8 +2,9 @@ import type { SendOutcome } from '../channels/channel.ts';
 import { pauseMs } from './outcome.ts';
 
 /**
- * How hard one channel account may be used right now. In memory: it is a hint, the rows have their own times. While the platform is
- * in trouble one message at a time tries whether it is back, so that an outage costs few tries and lets few answers get lost.
+ * How hard one channel account may be used right now. In memory: it is a hint, the rows have their own times. A call that found nobody
+ * may be a connection that broke: the next one tells. While the platform is in trouble one message at a time tries whether it is back,
+ * so that an outage costs few tries and lets few answers get lost.
  */
 export class ChannelPace {
   /** Senders at work; kept by the delivery. */
@@ -11,7 +12,10 @@ export class ChannelPace {
   #heldUntil = 0;
   /** When it was held last. */
   #heldAt = 0;
+  /** In a row, each by a call that began after the one before had failed. */
   #failures = 0;
+  /** Grows with each of them. */
+  #wave = 0;
   readonly #random: (() => number) | undefined;
 
   constructor(random?: () => number) {
@@ -32,14 +36,27 @@ export class ChannelPace {
     return !this.isHeld(now) && (this.#failures === 0 || this.running === 0);
   }
 
-  /** Learns from how a call ended: only an answer of the platform proves that it is there. A success ends no pause it was asked for. */
-  note(outcome: SendOutcome, now: number): void {
+  /** A sender goes to work. Answers what `note` wants to know of it. */
+  begin(): number {
+    this.running += 1;
+    return this.#wave;
+  }
+
+  /**
+   * Learns from how a call ended that began in `wave`: only an answer of the platform proves that it is there. A success ends no pause it
+   * was asked for.
+   */
+  note(outcome: SendOutcome, wave: number, now: number): void {
     if (outcome.outcome === 'unknown' || (outcome.outcome === 'retry' && outcome.scope === 'channel')) {
       // Calls that were on their way together fail together: one failure, not sixteen.
-      const isHeld = this.isHeld(now);
-      if (!isHeld) this.#failures += 1;
+      if (wave === this.#wave) {
+        this.#wave += 1;
+        this.#failures += 1;
+      }
       const asked = outcome.outcome === 'retry' ? outcome.afterMs : undefined;
-      this.#heldUntil = Math.max(isHeld ? this.#heldUntil : 0, now + pauseMs(asked, this.#failures, this.#random));
+      if (asked === undefined && this.#failures <= 1) return;
+      const until = now + pauseMs(asked, this.#failures - 1, this.#random);
+      this.#heldUntil = Math.max(this.isHeld(now) ? this.#heldUntil : 0, until);
       this.#heldAt = now;
     } else {
       this.#failures = 0;

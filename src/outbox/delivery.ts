@@ -195,9 +195,9 @@ class DeliveryLoop implements Delivery {
   }
 
   #begin(next: Candidate): void {
-    next.pace.running += 1;
+    const wave = next.pace.begin();
     this.#inHand.add(next.head.id);
-    const done = this.#deliver(next)
+    const done = this.#deliver(next, wave)
       .catch((error: unknown) => {
         this.#options.log.error('outbox.delivery_failed', { id: next.head.id, error: messageOf(error) });
         return false;
@@ -216,7 +216,7 @@ class DeliveryLoop implements Delivery {
   }
 
   /** One message from its lease to its receipt; false when it could not be leased. */
-  async #deliver({ head, channel, pace }: Candidate): Promise<boolean> {
+  async #deliver({ head, channel, pace }: Candidate, wave: number): Promise<boolean> {
     const { store, outbox, clock, random, safeRepeat, limits } = this.#options;
     const message = (await store.write(outbox.leases.lease, [head.id]))[0];
     if (message === undefined || message === 'paced') return message === 'paced';
@@ -235,7 +235,7 @@ class DeliveryLoop implements Delivery {
     });
     if (!result) return true;
     const now = clock.now();
-    if (isAnswered(result)) pace.note(result.outcome, now);
+    if (isAnswered(result)) pace.note(result.outcome, wave, now);
     const settlement = settlementOf(message, result, now, random);
     const stored = await this.#persist(() => store.write(outbox.leases.settle, [settlement]));
     if (stored?.[0]) this.#tell(message, settlement, publicId);

@@ -92,29 +92,53 @@ describe('a dead sender', () => {
 });
 
 describe('the pace of a channel', () => {
-  it('one failure of many calls at once is one failure; each one after a pause makes the pause longer', () => {
+  it('one call that finds nobody may be a broken connection: the next one is made at once, alone, and tells', () => {
     const pace = new ChannelPace(() => 0.5);
-    for (let n = 0; n < 16; n += 1) pace.note(retry(), NOW);
+    const [lostOne, running] = [pace.begin(), pace.begin()];
+    pace.note(lost(false), lostOne, NOW);
+    expect([pace.isHeld(NOW), pace.mayStart(NOW)]).toEqual([false, false]);
+    pace.running = 0;
+    expect(pace.mayStart(NOW)).toBe(true);
+    pace.note({ outcome: 'sent', platformId: '1' }, running, NOW);
+    pace.running = 9;
+    expect(pace.mayStart(NOW)).toBe(true);
+  });
+
+  it('a failure among calls that succeed holds nobody, in whatever order they end', () => {
+    const pace = new ChannelPace(() => 0.5);
+    const [first, second, third] = [pace.begin(), pace.begin(), pace.begin()];
+    pace.note(lost(false), first, NOW);
+    pace.note({ outcome: 'sent', platformId: '1' }, second, NOW);
+    pace.note(lost(false), third, NOW);
+    expect([pace.isHeld(NOW), pace.mayStart(NOW)]).toEqual([false, true]);
+  });
+
+  it('failures of many calls at once are one failure; each one after it makes the pause longer', () => {
+    const pace = new ChannelPace(() => 0.5);
+    const together = Array.from({ length: 16 }, () => pace.begin());
+    for (const wave of together) pace.note(retry(), wave, NOW);
+    expect(pace.isHeld(NOW)).toBe(false);
+    pace.note(lost(false), pace.begin(), NOW);
     expect(pace.heldUntil).toBe(NOW + 2_000);
-    pace.note(lost(false), NOW + 2_000);
+    pace.note(lost(false), pace.begin(), NOW + 2_000);
     expect(pace.heldUntil).toBe(NOW + 6_000);
     expect([pace.isHeld(NOW + 5_999), pace.isHeld(NOW - 3_600_000)]).toEqual([true, false]);
   });
 
   it('the longest pause asked for counts, and a late success does not end it', () => {
     const pace = new ChannelPace(() => 0.5);
-    pace.note(retry(30_000), NOW);
-    pace.note(retry(5_000), NOW);
-    pace.note({ outcome: 'sent', platformId: '1' }, NOW + 10);
+    pace.note(retry(30_000), 0, NOW);
+    pace.note(retry(5_000), 0, NOW);
+    pace.note({ outcome: 'sent', platformId: '1' }, 0, NOW + 10);
     expect([pace.mayStart(NOW + 29_999), pace.mayStart(NOW + 30_000)]).toEqual([false, true]);
   });
 
   it('after a failure one call at a time, after an answer as many as there are', () => {
     const pace = new ChannelPace(() => 0.5);
-    pace.note(retry(), NOW);
+    pace.note(retry(), 0, NOW);
     pace.running = 1;
     expect(pace.mayStart(NOW + 2_000)).toBe(false);
-    pace.note({ outcome: 'permanent', error: 'blocked', unreachable: true }, NOW + 2_000);
+    pace.note({ outcome: 'permanent', error: 'blocked', unreachable: true }, 0, NOW + 2_000);
     expect(pace.mayStart(NOW + 2_000)).toBe(true);
   });
 });

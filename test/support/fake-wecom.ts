@@ -80,6 +80,8 @@ export class FakeWecom {
   /** Where callbacks go, for example `http://127.0.0.1:8787/channels/wecom/callback`. */
   callbackUrl = '';
   url = '';
+  /** Decides about each call that is not scripted. */
+  misfortune: ((path: WecomPath, body: SendBody | undefined) => WecomScript | undefined) | undefined;
   readonly #options: FakeWecomOptions;
   readonly #now: () => number;
   readonly #server: Server;
@@ -221,7 +223,7 @@ export class FakeWecom {
     const isForm = type.startsWith('multipart/form-data');
     const body = raw.length > 0 && !isForm ? (JSON.parse(raw.toString('utf8')) as SendBody) : undefined;
     const path = url.pathname.replace('/cgi-bin/', '') as WecomPath;
-    const script = this.#scripts[path]?.shift();
+    const script = this.#scripts[path]?.shift() ?? this.misfortune?.(path, body);
     if (script && script !== 'drop after accepting') return this.#played(script, url.pathname, body, response);
     const answer =
       path === 'gettoken'

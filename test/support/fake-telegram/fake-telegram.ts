@@ -4,6 +4,7 @@ import { readMultipart } from '../multipart.ts';
 import { until } from '../until.ts';
 import { type Behaviour, badRequest, type Json, Refusal, type ShownMessage } from './answers.ts';
 import { Chats, type SendingUser, type UserMessage } from './chats.ts';
+import { Floods } from './floods.ts';
 import { type Update, Updates } from './updates.ts';
 
 export interface FakeTelegramOptions {
@@ -11,6 +12,8 @@ export interface FakeTelegramOptions {
   token?: string;
   /** Default: `errand_bot`. */
   username?: string;
+  /** Enforces the platform's rates by this clock, epoch milliseconds; default: calls are not counted. */
+  now?: () => number;
 }
 
 export interface ApiCall {
@@ -37,6 +40,10 @@ export class FakeTelegram {
   /** Every call that arrived, in order. */
   readonly calls: ApiCall[] = [];
   readonly commands: unknown[] = [];
+  /** Absent: calls are not counted. */
+  readonly floods: Floods | undefined;
+  /** Decides about each call that is not scripted. */
+  misfortune: ((call: ApiCall) => Behaviour | undefined) | undefined;
   /** Refuse the token, as after it was revoked. */
   revoked = false;
   readonly #scripts = new Map<string, Behaviour[]>();
@@ -48,6 +55,7 @@ export class FakeTelegram {
   constructor(options: FakeTelegramOptions) {
     this.token = options.token ?? '7100200300:AAFakeFakeFakeFakeFakeFakeFakeFake_-x';
     this.username = options.username ?? 'errand_bot';
+    this.floods = options.now && new Floods(options.now);
     this.botId = Number(this.token.split(':')[0]);
   }
 
@@ -138,7 +146,7 @@ export class FakeTelegram {
       return reply(response, code, { ok: false, error_code: code, description: text });
     }
     this.calls.push({ method, params });
-    const behaviour = this.#scripts.get(method)?.shift();
+    const behaviour = this.#scripts.get(method)?.shift() ?? this.misfortune?.({ method, params });
     if (behaviour?.kind === 'wait') await behaviour.for;
     else if (behaviour && behaviour.kind !== 'dropAfter') return misbehave(response, behaviour);
     const dropped = behaviour?.kind === 'dropAfter';
@@ -153,6 +161,8 @@ export class FakeTelegram {
     response: ServerResponse | undefined,
   ): Promise<void> {
     try {
+      const waitSec = /^(send(Message|Document)|edit)/.test(method) && this.floods?.check(Number(params.chat_id));
+      if (waitSec) throw new Refusal(429, `Too Many Requests: retry after ${waitSec}`, { retry_after: waitSec });
       const result = await this.#call(method, params, gone);
       if (response) reply(response, 200, { ok: true, result });
     } catch (error) {
