@@ -1,5 +1,9 @@
+import { type BackoffPolicy, backoffMs } from '../backoff.ts';
 import type { SendOutcome } from '../channels/channel.ts';
-import { pauseMs } from './outcome.ts';
+import { withinBounds } from './outcome.ts';
+
+/** Between probes of a channel that is in trouble: it is back within seconds more often than not. */
+const PROBE_BACKOFF: BackoffPolicy = { baseMs: 500, factor: 2, capMs: 300_000, jitter: 0.2 };
 
 /**
  * How hard one channel account may be used right now. In memory: it is a hint, the rows have their own times. A call that found nobody
@@ -55,7 +59,7 @@ export class ChannelPace {
       }
       const asked = outcome.outcome === 'retry' ? outcome.afterMs : undefined;
       if (asked === undefined && this.#failures <= 1) return;
-      const until = now + pauseMs(asked, this.#failures - 1, this.#random);
+      const until = now + withinBounds(asked ?? backoffMs(PROBE_BACKOFF, this.#failures - 1, this.#random));
       this.#heldUntil = Math.max(this.isHeld(now) ? this.#heldUntil : 0, until);
       this.#heldAt = now;
     } else {

@@ -2,8 +2,8 @@ import { type BackoffPolicy, backoffMs } from '../backoff.ts';
 import type { SendOutcome } from '../channels/channel.ts';
 import { LEASE_MS, type LeasedMessage, type Settlement } from './leases.ts';
 
-/** Pauses between tries of one message, and between probes of a channel that is in trouble. */
-const SEND_BACKOFF: BackoffPolicy = { baseMs: 2_000, factor: 2, capMs: 300_000, jitter: 0.2 };
+/** Pauses between tries of one message. */
+const SEND_BACKOFF: BackoffPolicy = { baseMs: 500, factor: 2, capMs: 300_000, jitter: 0.2 };
 
 /** Verbatim repeats after lost answers, on a platform that drops an identical repeat. */
 export const SAFE_REPEATS = 5;
@@ -14,8 +14,12 @@ const LONGEST_PAUSE_MS = 86_400_000;
 
 /** The pause the platform asked for, within bounds, else the backoff before repeat number `n`. */
 export function pauseMs(askedMs: number | undefined, n: number, random?: () => number): number {
-  const wanted = askedMs ?? backoffMs(SEND_BACKOFF, n, random);
-  return Math.min(Math.max(wanted, SHORTEST_PAUSE_MS), LONGEST_PAUSE_MS);
+  return withinBounds(askedMs ?? backoffMs(SEND_BACKOFF, n, random));
+}
+
+/** A pause that is neither a busy loop nor longer than a message is worth keeping, milliseconds. */
+export function withinBounds(ms: number): number {
+  return Math.min(Math.max(ms, SHORTEST_PAUSE_MS), LONGEST_PAUSE_MS);
 }
 
 /** What became of the parts of a message before and with the call that ended the sending. */

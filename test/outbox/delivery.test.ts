@@ -171,7 +171,7 @@ describe('failures', () => {
       delivery.wake();
     }
     await settled('sent');
-    expect(pauses).toEqual([2_000, 4_000]);
+    expect(pauses).toEqual([500, 1_000]);
     expect(channel.calls.map((call) => call.mayBeRepeat)).toEqual([false, false, false]);
     expect(new Set(channel.calls.map((call) => call.id)).size).toBe(1);
   });

@@ -151,22 +151,10 @@ it('a person is not sent more than WeCom would drop silently, over any minute an
     ...texts(70, 'zhangsan', route('zhangsan', 'wecom')),
     final('lisi', 'one', { route: route('lisi', 'wecom') }),
   );
-  const delivery = await rig.deliver([channel]);
-  for (let n = 0; n < 100 && fake.history('zhangsan').length < 70; n += 1) {
-    delivery.wake();
-    const { free_at } = (
-      await rig.store.fetch(rig.store.dialect.build.selectFrom('send_rate').selectAll().where('chat', '=', 'zhangsan'))
-    )[0] ?? { free_at: START };
-    if (free_at > rig.clock.now()) rig.clock.set(free_at);
-    await new Promise((next) => setTimeout(next, 5));
-  }
-  await until(async () => {
-    delivery.wake();
-    return (await rig.statuses()).every((status) => status === 'sent');
-  }, 'all to be sent');
+  const tookMs = await rig.ride(channel);
   await channel.stop();
   expect(fake.violations).toEqual([]);
   expect(fake.history('zhangsan')).toEqual(Array.from({ length: 70 }, (_, n) => `zhangsan ${n}`));
   expect(fake.history('lisi')).toEqual(['one']);
-  expect(rig.clock.now() - START).toBeLessThan(3 * 61_500);
+  expect(tookMs).toBeLessThan(3 * 61_500);
 });
