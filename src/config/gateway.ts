@@ -103,7 +103,7 @@ const SHAPE = {
     .optional(),
   WECOM_API_ROOT: setting.url().default('https://qyapi.weixin.qq.com'),
   WECOM_TIMESTAMP_WINDOW: z.union([z.literal('off'), setting.duration()]).default(600_000),
-  WECOM_MARKDOWN: z.enum(['on', 'off']).default('on'),
+  WECOM_MARKDOWN: z.enum(['on', 'off']).default('off'),
 };
 
 /** In the contract but built by a later release: refused rather than ignored in silence. */

@@ -100,7 +100,7 @@ describe('WeCom', () => {
       encodingAesKey: 'a'.repeat(43),
       apiRoot: 'https://qyapi.weixin.qq.com',
       timestampWindowMs: 600_000,
-      markdown: 'on',
+      markdown: 'off',
     });
     for (const name of Object.keys(WECOM)) {
       const rest = Object.fromEntries(Object.entries(WECOM).filter(([key]) => key !== name));
@@ -109,7 +109,7 @@ describe('WeCom', () => {
   });
 
   it('the window of its timestamps is a duration, or off', () => {
-    expect(read({ ...WECOM, WECOM_MARKDOWN: 'off' }).wecom?.markdown).toBe('off');
+    expect(read({ ...WECOM, WECOM_MARKDOWN: 'on' }).wecom?.markdown).toBe('on');
     expect(read({ ...WECOM, WECOM_TIMESTAMP_WINDOW: 'off' }).wecom?.timestampWindowMs).toBe('off');
     expect(read({ ...WECOM, WECOM_TIMESTAMP_WINDOW: '5m' }).wecom?.timestampWindowMs).toBe(300_000);
     expect(names({ ...WECOM, WECOM_TIMESTAMP_WINDOW: 'never' })).toEqual(['WECOM_TIMESTAMP_WINDOW']);

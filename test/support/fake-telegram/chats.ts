@@ -121,12 +121,15 @@ export class Chats {
     );
     if (!shown) throw badRequest('message to edit not found');
     const text = checkedText(params.text);
-    if (text === shown.text) {
+    checkEntities(text, params.entities);
+    const isSame = JSON.stringify(params.entities ?? []) === JSON.stringify(shown.sentWith?.entities ?? []);
+    if (text === shown.text && isSame) {
       throw badRequest(
         'message is not modified: specified new message content and reply markup are exactly the same as a current content and reply markup of the message',
       );
     }
     shown.text = text;
+    shown.sentWith = params;
     return asMessage(chatId, shown);
   }
 
