@@ -5,7 +5,7 @@ import { Poller, type Service } from '../service.ts';
 import { type Lang, langOf } from '../sessions/lang.ts';
 import { getSession, type Session } from '../sessions/sessions.ts';
 import type { Store } from '../store/store.ts';
-import type { Tx } from '../store/tx.ts';
+import type { Reader, Tx } from '../store/tx.ts';
 import { type AlertPlan, backText, offlineText, planOf, type Told } from './alert-words.ts';
 import { type AlertRow, alertStates, deleteAlerts, insertAlerts, markBack } from './queries.ts';
 
@@ -35,8 +35,8 @@ export class AgentAlerts implements Service {
   readonly #monotonic: () => number;
   /** Since when this process has seen an agent away without a break, by its own clock. */
   #awaySince = new Map<string, number>();
-  /** Conversations that were said to be unknown. */
-  readonly #unknown = new Set<string>();
+  /** Conversations that have never spoken, as far as this process has seen; undefined before its first look. */
+  #silent: Set<string> | undefined;
 
   constructor(options: AgentAlertsOptions) {
     this.#options = options;
@@ -63,6 +63,7 @@ export class AgentAlerts implements Service {
 
   async lookOnce(): Promise<void> {
     const { store } = this.#options;
+    await this.#welcome();
     const seen = await store.all(alertStates, {});
     this.#watch(seen);
     if (isNothing(this.#plan(seen, this.#options.clock.now()))) return;
@@ -71,6 +72,25 @@ export class AgentAlerts implements Service {
       const plan = this.#plan(await tx.all(alertStates, {}), tx.now);
       if (!isNothing(plan)) await this.#carryOut(tx, plan);
     });
+  }
+
+  /** A conversation that speaks for the first time hears of the agents that the others believe to be away. */
+  async #welcome(): Promise<void> {
+    const { store, sessionKeys, log } = this.#options;
+    if (this.#silent?.size === 0) return;
+    const known = await this.#known(store, [...(this.#silent ?? sessionKeys)]);
+    const keys = new Set(known.map(({ sessionKey }) => sessionKey));
+    if (this.#silent === undefined) {
+      this.#silent = new Set(sessionKeys.filter((key) => !keys.has(key)));
+      const advice = 'ERRAND_ALERT_SESSIONS names a conversation that never spoke; say anything there once';
+      for (const sessionKey of this.#silent) log.warn('alerts.session_unknown', { sessionKey, advice });
+    } else if (known.length > 0) {
+      await store.transact('health.alerts_welcome', async (tx) => {
+        const agents = (await tx.all(alertStates, {})).flatMap(toldAway);
+        if (agents.length > 0) await this.#tell(tx, known, agents, offlineText);
+      });
+      for (const key of keys) this.#silent.delete(key);
+    }
   }
 
   #watch(rows: readonly AlertRow[]): void {
@@ -85,9 +105,10 @@ export class AgentAlerts implements Service {
     return planOf(rows, now, (agentId) => at - (this.#awaySince.get(agentId) ?? at));
   }
 
-  /** While none of the conversations is known nothing counts as told: the first that speaks hears of everything. */
+  /** While none of the conversations has spoken nothing counts as told: the first that speaks hears of everything. */
   async #carryOut(tx: Tx, { away, returned, back, gone }: AlertPlan): Promise<void> {
-    const homes = await this.#homes(tx);
+    const speaking = this.#options.sessionKeys.filter((key) => !this.#silent?.has(key));
+    const homes = await this.#known(tx, speaking);
     if (returned.length + gone.length > 0)
       await tx.run(markBack, {
         rows: [...returned.map((agentId) => [agentId, tx.now]), ...gone.map((agentId) => [agentId, null])],
@@ -113,18 +134,14 @@ export class AgentAlerts implements Service {
     }
   }
 
-  async #homes(tx: Tx): Promise<Session[]> {
-    const homes: Session[] = [];
-    for (const sessionKey of this.#options.sessionKeys) {
-      const session = await getSession(tx, sessionKey);
-      if (session) homes.push(session);
-      else if (!this.#unknown.has(sessionKey)) {
-        this.#unknown.add(sessionKey);
-        const advice = 'ERRAND_ALERT_SESSIONS names a conversation that never spoke; say anything there once';
-        this.#options.log.warn('alerts.session_unknown', { sessionKey, advice });
-      }
+  /** Those of the conversations that have spoken: the way to the others is not known. */
+  async #known(reader: Reader, sessionKeys: readonly string[]): Promise<Session[]> {
+    const sessions: Session[] = [];
+    for (const sessionKey of sessionKeys) {
+      const session = await getSession(reader, sessionKey);
+      if (session) sessions.push(session);
     }
-    return homes;
+    return sessions;
   }
 
   async #tell(
@@ -145,3 +162,8 @@ export class AgentAlerts implements Service {
 
 const isNothing = ({ away, returned, back, gone }: AlertPlan) =>
   away.length + returned.length + back.length + gone.length === 0;
+
+/** What people were told of this agent and still holds. */
+function toldAway({ agent_id: agentId, told_at, offline_at: offlineAt, last_seen_at: seenAt }: AlertRow): Told[] {
+  return told_at === null || offlineAt === null ? [] : [{ agentId, offlineAt, seenAt }];
+}

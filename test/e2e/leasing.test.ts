@@ -5,6 +5,8 @@ import { pathToFileURL } from 'node:url';
 import { afterEach, describe, expect, it } from 'vitest';
 import { errand } from '../cli/errand.ts';
 import { compiledSrc } from '../support/compiled.ts';
+import { startFakeTelegram } from '../support/fake-telegram/fake-telegram.ts';
+import { TestGateway } from '../support/gateway.ts';
 import { Processes } from '../support/processes.ts';
 import { until } from '../support/until.ts';
 
@@ -203,3 +205,25 @@ describe('errand agents drain', () => {
     expect(await cli('agents', 'drain', 'nobody')).toMatchObject({ code: 3 });
   }, 120_000);
 });
+
+it('a task that nobody can take says so in the chat and why, and runs when a machine comes', async () => {
+  const telegram = await startFakeTelegram();
+  cleanups.push(() => telegram.stop());
+  const gateway = await TestGateway.start({ TELEGRAM_BOT_TOKEN: telegram.token, TELEGRAM_API_ROOT: telegram.url });
+  cleanups.push(() => gateway.stop());
+  await gateway.pair('telegram', '42');
+  telegram.userSends({ chat: 42, user: 42, text: '/run hello name=Ada' });
+  const told = await until(
+    () => telegram.botTexts(42).find((text) => text.includes('nobody can take it now')),
+    'the answer that nobody can take it',
+  );
+  const { body } = await gateway.api<{ tasks: { taskId: string; status: string }[] }>('GET', '/api/tasks');
+  expect(body.tasks.map(({ status }) => status)).toEqual(['queued']);
+  expect(told).toContain(`/cancel ${body.tasks[0]!.taskId}`);
+  expect(told).toContain('No machine serves pool default. It starts when one is connected.');
+  await gateway.agent();
+  await until(() => telegram.botTexts(42).some((text) => text.includes('Hello, Ada')), 'the result', 30_000);
+  telegram.userSends({ chat: 42, user: 42, text: '/run hello name=Bob' });
+  await until(() => telegram.botTexts(42).some((text) => text.includes('Hello, Bob')), 'the second result', 30_000);
+  expect(telegram.botTexts(42).filter((text) => text.includes('nobody can take it'))).toHaveLength(1);
+}, 120_000);

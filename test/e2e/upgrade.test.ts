@@ -20,6 +20,9 @@ beforeEach(async () => {
   const command = JSON.stringify(['sh', '-c', `until [ -e '${templates}/gate' ]; do sleep 0.05; done`]);
   await writeFile(join(templates, 'gated.yaml'), `id: gated\ntitle: { en: Gated }\ncommand: ${command}\n`);
   house = new Processes({ ERRAND_HEARTBEAT_MS: '200', ERRAND_TEMPLATES_DIR: templates });
+  // A task whose result is which packages have been started by then.
+  const witness = JSON.stringify(['cat', join(house.folder, 'starts')]);
+  await writeFile(join(templates, 'witness.yaml'), `id: witness\ntitle: { en: Witness }\ncommand: ${witness}\n`);
   await house.gateway();
 });
 afterEach(async () => {
@@ -56,7 +59,7 @@ async function ended(child: ChildProcess): Promise<number | null> {
 }
 
 /** A package of one module: an agent that says that it is `version`, whatever it is called when it is published. */
-async function packageFor(name: string, version: string, before = ''): Promise<string> {
+async function packageFor(name: string, version: string, before = '', patienceMs = 3_600_000): Promise<string> {
   const source = await compiledSrc();
   const module = (path: string) => JSON.stringify(pathToFileURL(join(source, path)).href);
   const file = join(house.folder, `${name}.mjs`);
@@ -72,7 +75,7 @@ ${before}
 const tuning = {
   backoff: { baseMs: 20, factor: 1.5, capMs: 200, jitter: 0.5 },
   pullWaitMs: 500,
-  upgrade: { tryPause: { baseMs: 50, factor: 1, capMs: 50, jitter: 0 }, patienceMs: 3600000, idleCheckMs: 20 },
+  upgrade: { tryPause: { baseMs: 50, factor: 1, capMs: 50, jitter: 0 }, patienceMs: ${patienceMs}, idleCheckMs: 20 },
 };
 const settings = readAgentSettings(process.env);
 const supervisor = { registered: (version) => process.send({ errand: 'registered', version }) };
@@ -91,10 +94,11 @@ async function supervised(
   version: string,
   env: Record<string, string> = {},
   registerMs = 60_000,
+  patienceMs = 3_600_000,
 ): Promise<ChildProcess> {
   const source = await compiledSrc();
   const module = (path: string) => JSON.stringify(pathToFileURL(join(source, path)).href);
-  const base = await packageFor('base', version);
+  const base = await packageFor('base', version, '', patienceMs);
   const script = join(house.folder, 'supervisor.mjs');
   await writeFile(
     script,
@@ -144,11 +148,11 @@ async function errand(...args: string[]): Promise<string> {
   return stdout.trim();
 }
 
-const submit = async () =>
-  (await house.api<{ taskId: string }>('POST', '/api/tasks', { template: 'gated', args: {} })).taskId;
+const submit = async (template = 'gated') =>
+  (await house.api<{ taskId: string }>('POST', '/api/tasks', { template, args: {} })).taskId;
 const openGate = () => writeFile(join(templates, 'gate'), '');
 const task = (id: string) =>
-  house.api<{ status: string; runs: { outcome: string | null }[] }>('GET', `/api/tasks/${id}`);
+  house.api<{ status: string; summary?: string; runs: { outcome: string | null }[] }>('GET', `/api/tasks/${id}`);
 const statusIs = (id: string, status: string) => until(async () => (await task(id)).status === status, status);
 
 describe('an agent that upgrades itself', () => {
@@ -222,6 +226,26 @@ describe('an agent that upgrades itself', () => {
     await openGate();
     await statusIs(await submit(), 'succeeded');
     expect(await starts('1.1.0')).toBe(3);
+  });
+
+  it('is not kept from it by work without a pause: after its patience it takes nothing new, and what runs ends first', async () => {
+    await supervised('1.0.0', { AGENT_CONCURRENCY: '2' }, 60_000, 100);
+    const running = await submit();
+    await statusIs(running, 'running');
+    await errand('agents', 'publish', '1.1.0', await packageFor('1.1.0', '1.1.0'));
+    await until(
+      async () => (await readFile(join(house.folder, 'a1.log'), 'utf8')).includes('upgrade.draining'),
+      'its patience to end',
+    );
+    // One of the two slots is free all the time.
+    const later = await submit('witness');
+    expect(await task(running)).toMatchObject({ status: 'running' });
+    expect(await starts('1.1.0')).toBe(0);
+    await openGate();
+    await statusIs(later, 'succeeded');
+    expect(await task(running)).toMatchObject({ status: 'succeeded', runs: [{ outcome: 'succeeded' }] });
+    expect(await task(later)).toMatchObject({ summary: 'base\n1.1.0' });
+    expect(await agent()).toMatchObject({ version: '1.1.0', online: true });
   });
 
   it('with a key refuses what is not signed by it, and takes what is', async () => {

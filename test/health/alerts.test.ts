@@ -90,6 +90,27 @@ describe('alerts about agents', () => {
     expect(await told()).toEqual([expect.stringMatching(/^9: ⚠️ Agent hotel-12 is offline/)]);
   });
 
+  test('a conversation that speaks for the first time hears once of the agents that the others know to be away', async () => {
+    const stranger = sessionKeyOf(route('9'), '9');
+    alerts = service([KEYS[0]!, stranger]);
+    for (const name of ['hotel-12', 'hotel-13']) await core.agent(name).register();
+    await pass(OFFLINE_MS + CONFIRM_MS + 60_000);
+    const agent = core.agent('hotel-13');
+    await pass(BACK_MS + 60_000, agent);
+    expect((await told()).map((text) => text.slice(0, 4))).toEqual(['7: ⚠', '7: ✅']);
+    await core.store.transact('test.session', (tx) =>
+      touchSessions(tx, [{ sessionKey: stranger, route: route('9'), at: tx.now }]),
+    );
+    await pass(60_000, agent);
+    expect((await told()).slice(2)).toEqual([expect.stringMatching(/^9: ⚠️ Agent hotel-12 is offline/)]);
+    // From here on it is one of them.
+    await pass(BACK_MS + 60_000, agent, core.agent('hotel-12'));
+    expect((await told()).slice(3)).toEqual([
+      expect.stringMatching(/^7: ✅ Agent hotel-12 is back/),
+      expect.stringMatching(/^9: ✅ Agent hotel-12 is back/),
+    ]);
+  });
+
   test('an agent that flaps is told of once, and as back only when it stays', async () => {
     const agent = core.agent('flappy');
     await agent.register();

@@ -3,6 +3,7 @@ import type { HeartbeatAnswer, HeartbeatRequest, ReleaseOffer } from '../protoco
 import type { GatewayClient } from './client.ts';
 import { sendHeartbeat } from './heartbeat-call.ts';
 import type { LeaseGuard } from './lease-guard.ts';
+import { PollPhase } from './poll-phase.ts';
 import { pauseAfter, type RetryOptions } from './retry.ts';
 import type { RunTable } from './run-table.ts';
 
@@ -39,13 +40,17 @@ type ActiveRun = HeartbeatRequest['activeRuns'][number];
 export class HeartbeatLoop implements Service {
   readonly #options: HeartbeatLoopOptions;
   readonly #poller: Poller;
+  readonly #phase = new PollPhase();
   readonly #startedAt = performance.now();
 
   constructor(options: HeartbeatLoopOptions) {
     this.#options = options;
     this.#poller = new Poller({
       runOnce: (signal) => this.#runOnce(signal),
-      onError: (error, failures) => pauseAfter(options.retry, 'heartbeat', error, failures),
+      onError: (error, failures) => {
+        this.#phase.failed();
+        return pauseAfter(options.retry, 'heartbeat', error, failures);
+      },
     });
   }
 
@@ -89,10 +94,11 @@ export class HeartbeatLoop implements Service {
       this.#options.leases?.withheld();
       return heartbeatMs;
     }
-    const waitMs = Math.min(Math.floor(heartbeatMs * WAIT_SHARE), MAX_WAIT_MS);
+    const waitMs = this.#phase.holdMs(Math.min(Math.floor(heartbeatMs * WAIT_SHARE), MAX_WAIT_MS));
     const sentAt = performance.now();
     const activeRuns = this.#options.runs.active();
     const answer = await this.#beat(activeRuns, waitMs, signal);
+    this.#phase.answered();
     this.#options.leases?.renewed();
     if (answer.release) this.#options.onRelease?.(answer.release);
     const isNews = this.obey(answer.runs ?? []);

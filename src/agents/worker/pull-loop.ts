@@ -2,6 +2,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { Poller, type Service } from '../../service.ts';
 import type { PullAnswer } from '../protocol.ts';
 import type { GatewayClient } from './client.ts';
+import { PollPhase } from './poll-phase.ts';
 import { pauseAfter, type RetryOptions } from './retry.ts';
 import type { RunTable } from './run-table.ts';
 
@@ -27,13 +28,17 @@ const STUCK_MS = 120_000;
 export class PullLoop implements Service {
   readonly #options: PullLoopOptions;
   readonly #poller: Poller;
+  readonly #phase = new PollPhase();
   #turnedAt = performance.now();
 
   constructor(options: PullLoopOptions) {
     this.#options = options;
     this.#poller = new Poller({
       runOnce: (signal) => this.#runOnce(signal),
-      onError: (error, failures) => pauseAfter(options.retry, 'pull', error, failures),
+      onError: (error, failures) => {
+        this.#phase.failed();
+        return pauseAfter(options.retry, 'pull', error, failures);
+      },
     });
   }
 
@@ -63,18 +68,20 @@ export class PullLoop implements Service {
     const slots = this.#options.runs.reserve();
     if (slots === 0) return IDLE_MS;
     const askedAt = performance.now();
+    const waitMs = this.#phase.holdMs(this.#options.waitMs);
     let count: number;
     try {
-      count = await this.#pull(slots, signal);
+      count = await this.#pull(slots, waitMs, signal);
     } finally {
       this.#options.runs.release(slots);
     }
-    const isEarly = performance.now() - askedAt < Math.min(EARLY_PAUSE_MS, this.#options.waitMs);
+    this.#phase.answered();
+    const isEarly = performance.now() - askedAt < Math.min(EARLY_PAUSE_MS, waitMs);
     return count === 0 && isEarly ? EARLY_PAUSE_MS : 0;
   }
 
-  async #pull(slots: number, signal: AbortSignal): Promise<number> {
-    const { client, caller, runs, waitMs } = this.#options;
+  async #pull(slots: number, waitMs: number, signal: AbortSignal): Promise<number> {
+    const { client, caller, runs } = this.#options;
     const rest = JSON.stringify({ maxTasks: slots, waitMs, holding: runs.holding() });
     const answer = await client.post<PullAnswer>('/api/agent/pull', `{${caller},${rest.slice(1)}`, { waitMs, signal });
     const tasks = answer.tasks ?? [];

@@ -2,6 +2,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
+import type { AgentTuning } from '../../../src/agents/worker/agent.ts';
 import { compiledSrc } from '../../support/compiled.ts';
 import { agentEnvironment } from './rig.ts';
 
@@ -13,11 +14,14 @@ export interface AgentProcess {
   end(signal: NodeJS.Signals): Promise<number | null>;
 }
 
+const backoff = { baseMs: 10, factor: 1.5, capMs: 50, jitter: 0.5 };
+
 /** A real agent in a process of its own, so that it can be killed. `SIGTERM` stops it as the command line does. */
 export async function startAgentProcess(
   url: string,
   dir: string,
   env: Record<string, string> = {},
+  tuning: Partial<AgentTuning> = {},
 ): Promise<AgentProcess> {
   const source = await compiledSrc();
   const module = (path: string) => JSON.stringify(pathToFileURL(join(source, path)).href);
@@ -29,8 +33,8 @@ import { systemClock } from ${module('clock.js')};
 import { readAgentSettings } from ${module('config/agent.js')};
 import { createLog } from ${module('log.js')};
 const settings = readAgentSettings(process.env);
-const backoff = { baseMs: 10, factor: 1.5, capMs: 50, jitter: 0.5 };
-const agent = createAgent({ settings, log: createLog({ level: settings.logLevel }), clock: systemClock, version: '0.0.0', tuning: { backoff, pullWaitMs: 1000 } });
+const tuning = ${JSON.stringify({ backoff, pullWaitMs: 1_000, ...tuning })};
+const agent = createAgent({ settings, log: createLog({ level: settings.logLevel }), clock: systemClock, version: '0.0.0', tuning });
 process.on('SIGTERM', () => agent.stop());
 agent.ended.then((end) => process.exit(end.exitCode));
 await agent.start();
