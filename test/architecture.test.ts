@@ -53,6 +53,7 @@ const BESIDE: Readonly<Record<string, { imports: readonly string[]; importedBy: 
     importedBy: ['flows', 'agents', 'http', 'agents/worker'],
   },
   /** Adapters know the port and nothing of the house. */
+  'channels/rates.ts': { imports: ['channels/channel.ts'], importedBy: ['outbox', 'app'] },
   'channels/text.ts': { imports: ['leaf'], importedBy: ['channels/telegram', 'channels/wecom', 'channels/webchat'] },
   'channels/telegram': { imports: ['leaf', 'config', 'channels/channel.ts', 'channels/text.ts'], importedBy: ['app'] },
   'channels/wecom': { imports: ['leaf', 'config', 'channels/channel.ts', 'channels/text.ts'], importedBy: ['app'] },

@@ -25,7 +25,7 @@ export function subscribe(
   const { store, templates, outbox, settings, taskEvents, outboxEvents, emit } = base;
   const titleOf = (id: string, lang: 'en' | 'zh') => templates.get(id)?.title[lang];
   const summaryOf = (id: string) => templates.get(id)?.summary;
-  const notifier = createNotifier({ outbox, ids: store.ids, titleOf, summaryOf, lang: settings.lang });
+  const notifier = createNotifier({ outbox, ids: store.ids, titleOf, summaryOf, lang: settings.lang, cards: CARDS });
   taskEvents.subscribe(followTasks);
   taskEvents.subscribe(watchNeeds({ ids: store.ids, emit }));
   taskEvents.subscribe(buryDead);
@@ -47,6 +47,9 @@ export function subscribe(
     await outboxEvents.drain(tx);
   });
 }
+
+/** The channels that can edit messages; the web chat shows by itself how a task goes. */
+const CARDS: ReadonlySet<string> = new Set(['telegram']);
 
 function webchatKey(event: OutboxEvent): readonly string[] {
   if (event.type === 'outbox.edited') return event.sessionKeys;

@@ -7,6 +7,7 @@ import type { Tx } from '../store/tx.ts';
 import { setDelivery } from '../tasks/queries.ts';
 import type { DeliveryStatus } from '../tasks/states.ts';
 import type { TaskEvent } from '../tasks/task.ts';
+import { type Cards, cardOf, mayHaveCard } from './card.ts';
 import { GraphNews } from './graph-news.ts';
 import { skippedText } from './graph-wording.ts';
 import { generationIn, messageKey } from './message-key.ts';
@@ -22,7 +23,11 @@ export interface NotifierOptions {
   summaryOf?(template: string): Subject['summary'];
   /** ERRAND_LANG. */
   readonly lang: 'auto' | Lang;
+  /** Default: none. */
+  readonly cards?: Cards;
 }
+
+const NO_CARDS: Cards = new Set();
 
 /** Turns events into outbox rows, in the transaction that makes them true. */
 export interface Notifier {
@@ -41,7 +46,7 @@ export function createNotifier(options: NotifierOptions): Notifier {
     onTaskEvents: async (tx, events) => {
       const changed = events.filter((event) => event.type === 'task.notify');
       if (changed.length > 0) await takeBack(tx, changed, options);
-      const told = events.filter(isTold);
+      const told = events.filter((event) => isTold(event) || mayHaveCard(event, options.cards ?? NO_CARDS));
       if (told.length > 0) await tell(tx, told, options);
     },
     onOutboxEvents: async (tx, events) => {
@@ -87,11 +92,10 @@ async function tell(tx: Tx, events: readonly TaskEvent[], options: NotifierOptio
       if (event.notifyPolicy !== 'state_changes') continue;
     } else if (event.notifyPolicy === 'silent') continue;
     if (!home) {
-      deliveries.push([event.id, event.generation, 'parent_missing']);
+      if (isTold(event)) deliveries.push([event.id, event.generation, 'parent_missing']);
       continue;
     }
-    const message = messageOf(tx, event, home, options);
-    if (message) messages.push(message);
+    messages.push(...messagesOf(tx, event, home, options));
   }
   messages.push(...(await graphs.messages(tx, options)));
   deliveries.push(...graphs.deliveries());
@@ -126,22 +130,27 @@ async function homesOf(tx: Tx, events: readonly TaskEvent[]): Promise<Map<number
   return homes;
 }
 
-function messageOf(tx: Tx, event: TaskEvent, home: Home, options: NotifierOptions): NewMessage | undefined {
+/** Where a card shows how the task goes, no messages of their own tell it. */
+function messagesOf(tx: Tx, event: TaskEvent, home: Home, options: NotifierOptions): NewMessage[] {
   const lang = langOf(home, home.goal, options.lang);
   const title = titleFor(options.titleOf(event.template, lang), event.template, event.label);
   const summary = options.summaryOf?.(event.template);
   const subject = { lang, title, id: options.ids.encode(event.id), summary };
-  const said = saySkipped(event, subject, options) ?? say(event, subject, tx.now);
-  if (!said) return undefined;
-  return {
+  const place = {
     route: home.destination,
     sessionKey: home.owner_session_key,
-    kind: said.kind,
-    ...said.words,
     taskId: event.id,
     flowId: home.id,
-    dedupeKey: messageKey(event, said.key),
   };
+  const cards = options.cards ?? NO_CARDS;
+  const isOnCard = mayHaveCard(event, cards) && home.graph !== 1 && cards.has(home.destination.channel);
+  const card = isOnCard ? cardOf(event, home.destination, subject) : undefined;
+  const said = isTold(event) ? (saySkipped(event, subject, options) ?? say(event, subject, tx.now)) : undefined;
+  const messages: NewMessage[] = [];
+  if (said && !(isOnCard && said.kind === 'update'))
+    messages.push({ ...place, kind: said.kind, ...said.words, dedupeKey: messageKey(event, said.key) });
+  if (card) messages.push({ ...place, kind: 'update', ...card });
+  return messages;
 }
 
 /** Of a task that was skipped: because of which other. */

@@ -30,10 +30,14 @@ export function titleFor(title: string | undefined, template: string, label: str
 
 /** The one message that tells how a task ended. */
 export function finalText(subject: Subject, state: FinalState, end: TaskEnd): RichText {
-  const headline = HEADLINES[state](subject, end);
   const summary = summaryOf(subject, state === 'failed' ? withoutStack(end.summary ?? '') : (end.summary ?? ''));
-  const parts = [headline, summary, hintOf(subject, state, end)].filter(({ text }) => text !== '');
+  const parts = [headline(subject, state, end), summary, hintOf(subject, state, end)].filter(({ text }) => text !== '');
   return joined(parts, '\n');
+}
+
+/** How a task ended, in one line. */
+export function headline(subject: Subject, state: FinalState, end: TaskEnd): RichText {
+  return HEADLINES[state](subject, end);
 }
 
 /** A task that waits for a person: blocked (quota, permission), with a question, or for the reason that the engine gives. */

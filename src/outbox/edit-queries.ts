@@ -30,13 +30,41 @@ export const dropPendingEdits = hot<{ rows: unknown[][] }>(
     select e.id from ${d.rows(p.rows.param, { edits: 'text' })} as r cross join outbox as e on e.edits = r.edits)`,
 );
 
+/** Edits that nobody has begun say the new text when they go. */
+export const rewritePendingEdits = hot<{ rows: unknown[][] }, { edits: string }>(
+  'outbox.rewrite_edits',
+  (d, p) => sql`
+  update outbox set text = r.text, marks = r.marks
+  from ${d.rows(p.rows.param, { edits: 'text', text: 'text', marks: 'text' })} as r
+  where outbox.edits = r.edits and ${d.guard('outbox.status')} = 'pending' and outbox.parts_sent = 0
+    and outbox.maybe_repeat = 0 and outbox.safe_repeats = 0
+  returning outbox.edits`,
+);
+
 /** Marks new messages as edits. */
 export const markEdits = hot<{ rows: unknown[][] }>(
   'outbox.mark_edits',
   (d, p) => sql`
-  update outbox set edits = r.edits, rank = 1
-  from ${d.rows(p.rows.param, { message_id: 'int', edits: 'text' })} as r
+  update outbox set edits = r.edits, rank = 1, next_at = r.due_at
+  from ${d.rows(p.rows.param, { message_id: 'int', edits: 'text', due_at: 'int' })} as r
   where outbox.id = r.message_id`,
+);
+
+/** Of new messages: not before this. */
+export const postponeMessages = hot<{ rows: unknown[][] }>(
+  'outbox.postpone',
+  (d, p) => sql`
+  update outbox set next_at = r.due_at from ${d.rows(p.rows.param, { message_id: 'int', due_at: 'int' })} as r
+  where outbox.id = r.message_id and ${d.guard('outbox.status')} = 'pending'`,
+);
+
+/** Messages of these keys that people see, or are about to. */
+export const shownMessages = hot<{ rows: unknown[][] }, { dedupe_key: string }>(
+  'outbox.shown',
+  (d, p) => sql`
+  select outbox.dedupe_key from ${d.rows(p.rows.param, { dedupe_key: 'text' })} as r
+  cross join outbox on outbox.dedupe_key = r.dedupe_key
+  where ${d.guard('outbox.status')} = 'sent' or ${d.guard('outbox.status')} = 'sending'`,
 );
 
 export interface TargetRow {

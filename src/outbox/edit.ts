@@ -6,8 +6,11 @@ import {
   editTargets,
   forgetEdits,
   markEdits,
+  postponeMessages,
   rewritePending,
+  rewritePendingEdits,
   showEdits,
+  shownMessages,
   type TargetRow,
 } from './edit-queries.ts';
 import type { LeasedMessage, Settlement } from './leases.ts';
@@ -64,14 +67,40 @@ function storedEdit(edit: Replacement): [key: string, text: string, marks: strin
   return [edit.edits.key, text, marks];
 }
 
-/** Makes new rows edits; what was to be shown before them is shown no more. */
-export async function markAsEdits(tx: Tx, edits: readonly Replacement[], ids: readonly number[]): Promise<void> {
-  await tx.run(markEdits, { rows: edits.map(({ edits: { key } }, index) => [ids[index], key]) });
+/** Of edits of messages that people see: where one waits already it says this instead, in its place. Answers the others. */
+export async function rewriteEdits(tx: Tx, edits: readonly Replacement[]): Promise<Replacement[]> {
+  const closing = edits.filter((edit) => edit.edits.closes);
+  if (closing.length > 0) await tx.run(dropPendingEdits, { rows: closing.map(({ edits: { key } }) => [key]) });
+  const rows = edits.filter((edit) => !edit.edits.closes).map(storedEdit);
+  if (rows.length === 0) return [...edits];
+  const done = new Set((await tx.all(rewritePendingEdits, { rows })).map((row) => row.edits));
+  return edits.filter(({ edits: { key } }) => !done.has(key));
 }
 
-/** Takes back waiting edits of the same messages. */
-export async function dropOlderEdits(tx: Tx, edits: readonly Replacement[]): Promise<void> {
-  await tx.run(dropPendingEdits, { rows: edits.map(({ edits: { key } }) => [key]) });
+/** Makes new rows edits. */
+export async function markAsEdits(tx: Tx, edits: readonly Replacement[], ids: readonly number[]): Promise<void> {
+  const rows = edits.map(({ edits: { key, paceMs = 0 } }, index) => [ids[index], key, tx.now + paceMs]);
+  await tx.run(markEdits, { rows });
+}
+
+/** New messages wait for a later word as long as they say. */
+export async function postpone(
+  tx: Tx,
+  edits: readonly Replacement[],
+  ids: readonly (number | undefined)[],
+): Promise<void> {
+  const rows = edits.flatMap(({ edits: { paceMs } }, index) =>
+    paceMs === undefined || ids[index] === undefined ? [] : [[ids[index], tx.now + paceMs]],
+  );
+  if (rows.length > 0) await tx.run(postponeMessages, { rows });
+}
+
+/** Without those that are meant for messages that people do not see. */
+export async function withoutUnseen(tx: Tx, edits: readonly Replacement[]): Promise<Replacement[]> {
+  const rows = edits.filter((edit) => edit.edits.closes).map(({ edits: { key } }) => [key]);
+  if (rows.length === 0) return [...edits];
+  const shown = new Set((await tx.all(shownMessages, { rows })).map((row) => row.dedupe_key));
+  return edits.filter(({ edits: { key, closes } }) => !closes || shown.has(key));
 }
 
 /** With the message that each edit is to replace; an edit whose message never arrived is a message of its own. */

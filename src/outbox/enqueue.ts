@@ -2,7 +2,16 @@ import type { ChannelName } from '../channels/channel.ts';
 import type { RatesOf } from '../channels/rates.ts';
 import type { Tx } from '../store/tx.ts';
 import { createDigests, type Digests } from './digest.ts';
-import { dropOlderEdits, editMessages, lastWords, markAsEdits, type Replacement, rewrite } from './edit.ts';
+import {
+  editMessages,
+  lastWords,
+  markAsEdits,
+  postpone,
+  type Replacement,
+  rewrite,
+  rewriteEdits,
+  withoutUnseen,
+} from './edit.ts';
 import { createLeases, type Leases } from './leases.ts';
 import {
   type ChatKey,
@@ -126,25 +135,24 @@ async function replace(
   instant: ReadonlySet<ChannelName>,
   emit: EmitOutbox,
 ): Promise<void> {
+  const wanted = await withoutUnseen(tx, edits);
   const firsts = await add(
     tx,
-    edits.map((edit) => ({ ...edit, dedupeKey: edit.edits.key })),
+    wanted.map((edit) => ({ ...edit, dedupeKey: edit.edits.key })),
     instant,
     emit,
   );
-  const later = edits.filter((_, index) => firsts[index] === undefined);
+  await postpone(tx, wanted, firsts);
+  const later = wanted.filter((_, index) => firsts[index] === undefined);
   const isShown = (edit: Replacement) => instant.has(edit.route.channel);
   await editMessages(
     tx,
     later.filter(isShown).map(({ edits: { key }, text, marks }) => ({ dedupeKey: key, text, ...(marks && { marks }) })),
     emit,
   );
-  const following = await rewrite(
-    tx,
-    later.filter((edit) => !isShown(edit)),
-  );
+  const waiting = later.filter((edit) => !isShown(edit));
+  const following = await rewriteEdits(tx, await rewrite(tx, waiting));
   if (following.length === 0) return;
-  await dropOlderEdits(tx, following);
   const ids = await add(
     tx,
     following.map(({ dedupeKey: _none, ...edit }) => edit),

@@ -24,7 +24,13 @@ export interface NewMessage {
    * yet it goes with this text; where the platform cannot edit it (any more) this comes as a new message, but an `update` only when
    * its message never arrived. Instead of a dedupe key of its own; only the last edit of a message is kept.
    */
-  readonly edits?: { readonly key: string };
+  readonly edits?: {
+    readonly key: string;
+    /** Waits so long for a later word on the same message, milliseconds: no edit goes out more often. Default: not at all. */
+    readonly paceMs?: number;
+    /** The last word on it, behind everything that was said until now; none where people do not see the message. */
+    readonly closes?: boolean;
+  };
 }
 
 /** Order is kept, pauses are made and senders are excluded per chat. */

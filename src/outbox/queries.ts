@@ -1,6 +1,6 @@
 import { type RawBuilder, sql } from 'kysely';
 import { type Dialect, hot } from '../store/dialect.ts';
-import type { OutboxTable } from '../store/tables.ts';
+import type { OutboxTable } from '../store/outbox-tables.ts';
 import type { Reader, Tx } from '../store/tx.ts';
 import type { MessageKind, MessageStatus } from './message.ts';
 

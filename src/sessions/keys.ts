@@ -14,6 +14,11 @@ export function sessionKeyOf(route: Route, senderId: string | undefined, profile
   return [...place, ...whose, ...topic].map(encodePart).join(':');
 }
 
+/** A guess at where a conversation is, for what would otherwise cost a look at a row; the stored route decides. */
+export function channelHint(sessionKey: string): string | undefined {
+  return sessionKey.split(':', 3)[2];
+}
+
 function encodePart(part: string): string {
   return part.replace(/[:%\s]/g, encodeURIComponent);
 }

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type { OutboxTable } from '../../src/store/tables.ts';
+import type { OutboxTable } from '../../src/store/outbox-tables.ts';
 import type { RunNews } from '../../src/tasks/report.ts';
 import { ERRANDS } from '../support/errands.ts';
 import { Rooms } from '../support/rooms.ts';

@@ -6,8 +6,11 @@ import {
   editTargets,
   forgetEdits,
   markEdits,
+  postponeMessages,
   rewritePending,
+  rewritePendingEdits,
   showEdits,
+  shownMessages,
 } from '../../src/outbox/edit-queries.ts';
 import { MOVES } from '../../src/outbox/move-queries.ts';
 import { leaseMessages } from '../../src/outbox/queries.ts';
@@ -30,6 +33,7 @@ afterEach(async () => {
 const all = [
   ...[digestMembers, giveUpLate, lateMessages, putRates, ratesOfMessages],
   ...[dropPendingEdits, editTargets, forgetEdits, markEdits, rewritePending, showEdits],
+  ...[postponeMessages, rewritePendingEdits, shownMessages],
   ...MOVES,
 ].map((query) => [query.name, query as unknown as HotQuery<never, unknown>] as const);
 

@@ -1,5 +1,6 @@
 import Database, { type Database as Connection, type Statement } from 'better-sqlite3';
-import type { FlowTable, OutboxTable, RunTable, TaskTable } from '../../src/store/tables.ts';
+import type { OutboxTable } from '../../src/store/outbox-tables.ts';
+import type { FlowTable, RunTable, TaskTable } from '../../src/store/tables.ts';
 
 /** What is on disk at one moment. */
 export interface Rows {

@@ -1,7 +1,8 @@
 import { sql } from 'kysely';
 import { isOfTask } from '../../outbox/queries.ts';
 import { hot } from '../../store/dialect.ts';
-import type { AuditTable, InboxTable, OutboxTable } from '../../store/tables.ts';
+import type { OutboxTable } from '../../store/outbox-tables.ts';
+import type { AuditTable, InboxTable } from '../../store/tables.ts';
 import type { Reader, Tx } from '../../store/tx.ts';
 
 /** What the routes alone ask the database; everything else belongs to the verbs. */

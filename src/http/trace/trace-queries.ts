@@ -1,7 +1,8 @@
 import { sql } from 'kysely';
 import { isOfTask } from '../../outbox/queries.ts';
 import { hot } from '../../store/dialect.ts';
-import type { EffectTable, FlowTable, FollowupTable, InboxTable, OutboxTable } from '../../store/tables.ts';
+import type { OutboxTable } from '../../store/outbox-tables.ts';
+import type { EffectTable, FlowTable, FollowupTable, InboxTable } from '../../store/tables.ts';
 
 /** How a trace finds its way from a key to everything that it touched. */
 

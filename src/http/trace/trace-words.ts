@@ -1,11 +1,11 @@
 import type { IdCodec } from '../../ids.ts';
+import type { OutboxTable } from '../../store/outbox-tables.ts';
 import type {
   EffectTable,
   EventTable,
   FlowTable,
   FollowupTable,
   InboxTable,
-  OutboxTable,
   RunTable,
   TaskTable,
 } from '../../store/tables.ts';

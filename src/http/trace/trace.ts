@@ -1,5 +1,6 @@
+import type { OutboxTable } from '../../store/outbox-tables.ts';
 import type { Store } from '../../store/store.ts';
-import type { EventTable, FollowupTable, OutboxTable } from '../../store/tables.ts';
+import type { EventTable, FollowupTable } from '../../store/tables.ts';
 import { selectEvents, selectRuns, selectTasksById } from '../../tasks/read-queries.ts';
 import {
   deliveriesOfKeys,

@@ -1,4 +1,5 @@
-import type { FlowTable, OutboxTable, RunTable, TaskTable } from '../../../src/store/tables.ts';
+import type { OutboxTable } from '../../../src/store/outbox-tables.ts';
+import type { FlowTable, RunTable, TaskTable } from '../../../src/store/tables.ts';
 import type { Rows } from '../rows.ts';
 import type { World } from '../world.ts';
 

@@ -1,4 +1,5 @@
-import type { OutboxTable, TaskTable } from '../../../src/store/tables.ts';
+import type { OutboxTable } from '../../../src/store/outbox-tables.ts';
+import type { TaskTable } from '../../../src/store/tables.ts';
 import { isFinal, type TaskState } from '../../../src/tasks/states.ts';
 import type { Rows } from '../rows.ts';
 import { firstBreach, type Invariant, type Look } from './invariant.ts';
