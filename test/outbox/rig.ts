@@ -10,9 +10,9 @@ import { createOutbox, type Outbox } from '../../src/outbox/enqueue.ts';
 import type { LeasedMessage } from '../../src/outbox/leases.ts';
 import type { NewMessage, OutboxEvent } from '../../src/outbox/message.ts';
 import { chatHeads } from '../../src/outbox/queries.ts';
+import type { OutboxTable } from '../../src/store/outbox-tables.ts';
 import { openSqlite } from '../../src/store/sqlite.ts';
 import type { Store } from '../../src/store/store.ts';
-import type { OutboxTable } from '../../src/store/outbox-tables.ts';
 
 export const START = 1_800_000_000_000;
 export const WECOM_WINDOW_MS = 1_800_000;

@@ -22,9 +22,9 @@ import { approvePairing, requestPairing } from '../../src/sessions/pairing.ts';
 import type { Role } from '../../src/sessions/rights.ts';
 import { setSession } from '../../src/sessions/sessions.ts';
 import { EventQueue } from '../../src/store/events.ts';
+import type { OutboxTable } from '../../src/store/outbox-tables.ts';
 import { openSqlite } from '../../src/store/sqlite.ts';
 import type { Store } from '../../src/store/store.ts';
-import type { OutboxTable } from '../../src/store/outbox-tables.ts';
 import type { FollowupTable, InboxTable, TaskTable } from '../../src/store/tables.ts';
 import type { Tx } from '../../src/store/tx.ts';
 import { type Grant, TaskLine } from '../../src/tasks/claim.ts';
@@ -46,6 +46,8 @@ export interface RoomsOptions {
   lang?: 'auto' | Lang;
   /** Whether the loops run; default true. */
   running?: boolean;
+  /** Channels whose tasks have cards; default none. */
+  cards?: ReadonlySet<string>;
 }
 
 /**
@@ -228,7 +230,7 @@ export class Rooms {
   }
 
   async #wire(): Promise<void> {
-    const lang = this.options.lang ?? 'auto';
+    const { lang = 'auto', cards } = this.options;
     const log = silentLog;
     const tasks = new EventQueue<TaskEvent>();
     const messages = new EventQueue<OutboxEvent>();
@@ -237,7 +239,7 @@ export class Rooms {
     this.templates = await loadTemplates(join(this.#folder, 'templates'));
     const { store, outbox, templates } = this;
     const titleOf = (template: string, inLang: Lang) => templates.get(template)?.title[inLang];
-    const notifier = createNotifier({ outbox, ids: store.ids, titleOf, lang });
+    const notifier = createNotifier({ outbox, ids: store.ids, titleOf, lang, ...(cards && { cards }) });
     tasks.subscribe(followTasks);
     tasks.subscribe(buryDead);
     tasks.subscribe(async (tx, events) => {
