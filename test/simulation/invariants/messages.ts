@@ -35,8 +35,8 @@ export const MESSAGE_LAWS: readonly Invariant[] = [
     },
   },
   {
-    name: 'messages of a chat arrive in order, and twice only where their sender was in doubt',
-    breach: ({ world }) => receiptsBreach(world),
+    name: 'messages of a chat arrive in order, updates behind results, and twice only where their sender was in doubt',
+    breach: ({ world, now }) => receiptsBreach(world, now),
   },
 ];
 
@@ -65,22 +65,30 @@ function deliveryBreach(row: OutboxTable, task: TaskTable): string | undefined {
     : `the final message of task ${task.id} is ${row.status}, its delivery status ${task.delivery_status}`;
 }
 
-/** Looks only at what is new since the last time. */
-function receiptsBreach(world: Look['world']): string | undefined {
+/** Looks only at what is new since the last time. Results give way to nothing; updates may come later, but not after their own result. */
+function receiptsBreach(world: Look['world'], { outbox }: Rows): string | undefined {
   const { platforms, memory } = world;
   while (memory.receiptsSeen < platforms.receipts.length) {
     const { channel, chat, outboxId } = platforms.receipts[memory.receiptsSeen]!;
     memory.receiptsSeen += 1;
-    const key = `${channel}/${chat}`;
+    const row = outbox.get(outboxId);
+    const key = `${channel}/${chat}/${row?.rank ?? 0}`;
     const last = memory.lastReceipt.get(key) ?? 0;
     const isRepeat = memory.received.has(outboxId);
     memory.received.add(outboxId);
     if (isRepeat && !platforms.doubted.has(outboxId)) return `message ${outboxId} came twice without need`;
+    const isLate =
+      row?.kind === 'update' &&
+      [...outbox.values()].some((other) => isResultOf(other, row) && memory.received.has(other.id));
+    if (isLate && !isRepeat) return `update ${outboxId} came after the result of its task`;
     if (!isRepeat && outboxId < last) return `message ${outboxId} came after message ${last}`;
     memory.lastReceipt.set(key, Math.max(last, outboxId));
   }
   return undefined;
 }
+
+const isResultOf = (result: OutboxTable, update: OutboxTable) =>
+  result.kind === 'final' && result.task_id === update.task_id && result.id > update.id;
 
 const isWaiting = ({ status }: OutboxTable) => status === 'pending' || status === 'sending';
 
