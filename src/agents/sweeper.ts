@@ -7,6 +7,7 @@ import type { Store } from '../store/store.ts';
 import { sweepBreakers } from '../tasks/breaker-watch.ts';
 import type { Breakers } from '../tasks/breakers.ts';
 import type { TaskLine } from '../tasks/claim.ts';
+import { SetBack } from '../tasks/set-back.ts';
 import { graceForAll, sweep } from '../tasks/sweep.ts';
 import type { Emit, TaskEvent } from '../tasks/task.ts';
 import type { Dispatch } from './dispatch.ts';
@@ -45,9 +46,11 @@ export class Sweeper implements Service {
   readonly #monotonic: () => number;
   #last: { clock: number; monotonic: number } | undefined;
   #agentsSpeakSince = 0;
+  readonly #setBack: SetBack;
 
   constructor(options: SweeperOptions) {
     this.#options = options;
+    this.#setBack = new SetBack(options.emit);
     this.#monotonic = options.monotonic ?? (() => performance.now());
     this.#poller = new Poller({
       runOnce: async () => {
@@ -80,7 +83,9 @@ export class Sweeper implements Service {
         this.#agentsSpeakSince = tx.now;
         const runs = await graceForAll(tx, leaseMs);
         if (runs > 0) tx.afterCommit(() => log.warn('lease.grace', { reason: interrupted, runs }));
+        await this.#setBack.begin(tx);
       }
+      const pulled = await this.#setBack.step(tx);
       const counts = await sweep(tx, { cancelGraceMs, agentsSpeakSince: this.#agentsSpeakSince, line }, emit);
       if (breakers) await sweepBreakers(tx, breakers, emit);
       const stopped = await sweepDeadlines(tx, emit);
@@ -89,6 +94,7 @@ export class Sweeper implements Service {
       await dispatch.serveDue(tx);
       tx.afterCommit(() => {
         if (Object.values(counts).some((count) => count > 0)) log.warn('sweep.ended', { ...counts });
+        if (pulled > 0) log.warn('task.clock_set_back', { tasks: pulled });
         if (stopped > 0) log.warn('sweep.deadlines', { flows: stopped });
         for (const agentId of gone) log.warn('agent.offline', { agentId });
       });

@@ -5,6 +5,7 @@ import { durationMs } from '../config/values.ts';
 import { AppError, messageOf } from '../errors.ts';
 import type { Act, Context } from './context.ts';
 import { callAgent } from './effect-client.ts';
+import { langOf, sayIn } from './lang.ts';
 import { printable } from './table.ts';
 
 /** Exit codes that programs act on (docs/effects.md); 75 and 77 mean to the agent what they mean of any program. */
@@ -96,9 +97,11 @@ async function begin(
   const answer = (await callAgent(context.env, 'begin', call)) as EffectBeginAnswer;
   show(context, answer);
   if (answer.answer === 'first' && answer.repeat)
-    context.io.err('errand: an earlier run began this and did not say how it ended\n');
+    context.io.err(
+      `errand: ${sayIn(langOf(context.env))('an earlier run began this and did not say how it ended', '之前的一次运行开始了它，但没有说明结果')}\n`,
+    );
   if (answer.answer !== 'uncertain') return BEGIN_EXIT[answer.answer];
-  const sentence = uncertainSentence(type, key);
+  const sentence = uncertainSentence(context, type, key);
   context.io.err(`errand: ${printable(sentence)}\n`);
   if (answer.policy === 'ask') summarize(context, sentence);
   return UNCERTAIN_EXIT[answer.policy];
@@ -138,8 +141,12 @@ function patienceOf({ patience }: Patience): number {
   return ms;
 }
 
-function uncertainSentence(type: string, key: string): string {
-  return `nobody knows whether the effect ${type} ${JSON.stringify(key)} took place: an earlier run began it and died. Find out, then: errand effects resolve ${type} ${shellWord(key)} SUCCESS|FAIL|AGAIN --reason "…"`;
+function uncertainSentence({ env }: Context, type: string, key: string): string {
+  const resolve = `errand effects resolve ${type} ${shellWord(key)} SUCCESS|FAIL|AGAIN --reason "…"`;
+  return sayIn(langOf(env))(
+    `nobody knows whether the effect ${type} ${JSON.stringify(key)} took place: an earlier run began it and died. Find out, then: ${resolve}`,
+    `没有人知道副作用 ${type} ${JSON.stringify(key)} 是否已经发生：之前的一次运行开始了它，随后中断。请查明后执行：${resolve}`,
+  );
 }
 
 /** As a person can paste it into a shell. */

@@ -3,6 +3,7 @@ import type { EffectRecord } from '../tasks/effect-read.ts';
 import { EFFECT_RESOLUTIONS, EFFECT_STATES } from '../tasks/effect-words.ts';
 import { path } from './api.ts';
 import type { Act, Context } from './context.ts';
+import { langOf, type Say, sayIn } from './lang.ts';
 import { fields, localTime, table } from './table.ts';
 import { nextPage } from './tasks.ts';
 
@@ -51,32 +52,30 @@ interface ListOptions {
   cursor?: string;
 }
 
-async function list({ api, show: print }: Context, options: ListOptions): Promise<void> {
+async function list({ api, env, show: print }: Context, options: ListOptions): Promise<void> {
   const page = await api().get<{ effects: EffectRecord[]; next?: string }>('/api/effects', { ...options });
+  const say = sayIn(langOf(env));
   print(page, () => {
     const rows = page.effects.map((effect) => [
       effect.type,
       effect.key,
-      stateOf(effect),
+      stateOf(effect, say),
       effect.taskId,
       String(effect.begins),
       localTime(effect.updatedAt),
       effect.result ?? effect.error ?? '',
     ]);
-    return [
-      table(['TYPE', 'KEY', 'STATE', 'TASK', 'BEGUN', 'UPDATED', 'RESULT OR ERROR'], rows, 'No effects.'),
-      ...nextPage(page.next),
-    ].join('\n');
+    return [table(headings(say), rows, say('No effects.', '没有副作用。')), ...nextPage(page.next)].join('\n');
   });
 }
 
-async function show({ api, show: print }: Context, type: string, key: string): Promise<void> {
+async function show({ api, env, show: print }: Context, type: string, key: string): Promise<void> {
   const effect = await api().get<EffectRecord>(path`/api/effects/${type}/${key}`);
-  print(effect, () => describe(effect));
+  print(effect, () => describe(effect, sayIn(langOf(env))));
 }
 
 async function resolve(
-  { api, show: print }: Context,
+  { api, env, show: print }: Context,
   type: string,
   key: string,
   state: string,
@@ -88,37 +87,58 @@ async function resolve(
     reason,
     result,
   });
+  const say = sayIn(langOf(env));
   print(after, () => {
     const said = after.changed
-      ? `Effect ${type} ${key} is ${stateOf(after)} now.`
-      : `Effect ${type} ${key} was like that before.`;
-    return after.released.length === 0 ? said : `${said} Tasks that go on: ${after.released.join(', ')}.`;
+      ? say(
+          `Effect ${type} ${key} is ${stateOf(after, say)} now.`,
+          `副作用 ${type} ${key} 现为 ${stateOf(after, say)}。`,
+        )
+      : say(`Effect ${type} ${key} was like that before.`, `副作用 ${type} ${key} 之前就是这样。`);
+    const released = after.released.join(', ');
+    return released === '' ? said : said + say(` Tasks that go on: ${released}.`, `继续的任务：${released}。`);
   });
 }
 
-function stateOf(effect: EffectRecord): string {
+const headings = (say: Say) => [
+  say('TYPE', '类型'),
+  say('KEY', '键'),
+  say('STATE', '状态'),
+  say('TASK', '任务'),
+  say('BEGUN', '开始次数'),
+  say('UPDATED', '更新时间'),
+  say('RESULT OR ERROR', '结果或错误'),
+];
+
+/** The stored word, which is what commands take, and what it means where it does not say so. */
+function stateOf(effect: EffectRecord, say: Say): string {
   if (effect.state !== 'INIT') return effect.state;
-  if (effect.runId === undefined) return 'INIT (may be begun again)';
-  return effect.uncertain ? 'INIT (uncertain)' : 'INIT (under way)';
+  if (effect.runId === undefined) return say('INIT (may be begun again)', 'INIT（可以再次开始）');
+  return effect.uncertain ? say('INIT (uncertain)', 'INIT（结果不明）') : say('INIT (under way)', 'INIT（进行中）');
 }
 
-function describe(effect: EffectRecord): string {
+function describe(effect: EffectRecord, say: Say): string {
+  const begun = (task: string, run: string | undefined) =>
+    say(`task ${task}`, `任务 ${task}`) + (run === undefined ? '' : say(`, run ${run}`, `，运行 ${run}`));
   return fields([
-    ['effect', `${effect.type} ${effect.key}`],
-    ['state', stateOf(effect)],
-    ['policy', effect.policy],
-    ['digest', effect.digest],
-    ['result', effect.result],
-    ['error', effect.error],
-    ['first begun', `task ${effect.firstTaskId}, run ${effect.firstRunId}, ${localTime(effect.createdAt)}`],
+    [say('effect', '副作用'), `${effect.type} ${effect.key}`],
+    [say('state', '状态'), stateOf(effect, say)],
+    [say('policy', '策略'), effect.policy],
+    [say('digest', '摘要'), effect.digest],
+    [say('result', '结果'), effect.result],
+    [say('error', '错误'), effect.error],
     [
-      'last begun',
-      `task ${effect.taskId}${effect.runId === undefined ? '' : `, run ${effect.runId}`} (${effect.begins} in all)`,
+      say('first begun', '首次开始'),
+      `${begun(effect.firstTaskId, effect.firstRunId)}${say(', ', '，')}${localTime(effect.createdAt)}`,
     ],
-    ['updated', localTime(effect.updatedAt)],
-    ['late word', effect.late && `${effect.late.outcome}, ${localTime(effect.late.at)}`],
-    ['waiting', effect.waiting.join(', ')],
-    ['resolved', effect.resolvedBy && `${effect.resolvedBy}, ${localTime(effect.resolvedAt)}`],
-    ['reason', effect.reason],
+    [
+      say('last begun', '最近开始'),
+      begun(effect.taskId, effect.runId) + say(` (${effect.begins} in all)`, `（共 ${effect.begins} 次）`),
+    ],
+    [say('updated', '更新时间'), localTime(effect.updatedAt)],
+    [say('late word', '迟到的消息'), effect.late && `${effect.late.outcome}, ${localTime(effect.late.at)}`],
+    [say('waiting', '等待中的任务'), effect.waiting.join(', ')],
+    [say('resolved', '裁定'), effect.resolvedBy && `${effect.resolvedBy}, ${localTime(effect.resolvedAt)}`],
+    [say('reason', '理由'), effect.reason],
   ]);
 }

@@ -2,6 +2,7 @@ import type { Command } from 'commander';
 import type { Explanation } from '../tasks/explain.ts';
 import { path } from './api.ts';
 import type { Act, Context } from './context.ts';
+import { langOf } from './lang.ts';
 import { oneLine } from './table.ts';
 
 /** `errand tasks why` */
@@ -18,7 +19,7 @@ const SENTENCE_COLUMNS = 1_000;
 
 async function why({ api, env, show }: Context, id: string): Promise<void> {
   const explained = await api().get<Explanation & { taskId: string }>(path`/api/tasks/${id}/why`);
-  const lang = env.ERRAND_LANG?.trim() === 'zh' ? 'zh' : 'en';
+  const lang = langOf(env);
   show(explained, () =>
     [explained.text, explained.next]
       .filter((text) => text !== undefined)

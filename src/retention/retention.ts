@@ -18,6 +18,7 @@ import {
   recordPass,
   releasePass,
 } from './prune-queries.ts';
+import { StreamPruning } from './prune-streams.ts';
 
 export interface RetentionOptions {
   readonly store: Store;
@@ -71,6 +72,7 @@ const RETRY = { baseMs: 5_000, factor: 2, capMs: 600_000, jitter: 0.2 };
 export class Retention implements Service {
   readonly #options: RetentionOptions;
   readonly #kinds: { kind: Kind; verb: Verb<PruneOrder, boolean> }[];
+  readonly #streams: StreamPruning;
   readonly #holder = randomToken(12);
   readonly #monotonic: () => number;
   readonly #poller: Poller;
@@ -83,6 +85,7 @@ export class Retention implements Service {
   constructor(options: RetentionOptions) {
     this.#options = options;
     this.#kinds = prunableKinds(options.store.ids);
+    this.#streams = new StreamPruning(options);
     this.#monotonic = options.monotonic ?? (() => performance.now());
     this.#poller = new Poller({
       runOnce: async (signal) => {
@@ -131,6 +134,8 @@ export class Retention implements Service {
         if (walked.count > 0) pruned[kind.table] = walked.count;
         nextAt = Math.min(nextAt, walked.nextAt);
       }
+      const streams = await this.#streams.pass(cutoffs.now, signal, () => this.#take());
+      if (streams > 0) pruned.stream = streams;
       if (Object.keys(pruned).length > 0) log.info('retention.pruned', pruned);
       return { pruned, ran: true, nextAt };
     } finally {

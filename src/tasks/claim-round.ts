@@ -3,8 +3,9 @@ import type { Tx } from '../store/tx.ts';
 import type { Claim, Grant } from './claim.ts';
 import type { Gates } from './gates.ts';
 import { bandHeads } from './line-queries.ts';
-import type { Band, Lineup, Start, Turns } from './lineup.ts';
+import type { Band, Lineup, Turns } from './lineup.ts';
 import { dueTasks, markLeased } from './queries.ts';
+import type { Start } from './ring.ts';
 import { insertRuns } from './run-queries.ts';
 
 /** Added to the wall limit before the server itself times a run out: the agent's own time-out, grace and report come first. */
@@ -92,8 +93,11 @@ export class Round {
 
   #mayStart(band: Band): Start {
     if (this.#drained.has(band)) return 0;
-    const count = this.#gates.mayStart(band.stream);
-    return count > 0 || this.#gates.isUnsure ? count : (this.#gates.aside(band.stream) ?? 0);
+    const { stream } = band;
+    const count = this.#gates.mayStart(stream);
+    if (count > 0) return count;
+    if (this.#gates.isUnsure) return 'unsure';
+    return this.#gates.aside(stream) ?? (this.#gates.isCrowded(stream) ? 'crowded' : 0);
   }
 
   /** Leases what is wanted of the band, or what there is. */

@@ -32,6 +32,8 @@ export interface Grant {
 
 /** The line is read anew from the rows after so long, so that a lost hint costs latency and never a task. */
 const RELOAD_MS = 30_000;
+/** A line that takes long to read (100,000 owners: half a second) is read less often: a fiftieth of the time at most. */
+const RELOAD_SHARE = 50;
 /** Streams that are remembered. */
 const MAX_STREAMS = 10_000;
 /** Agents whose turns are remembered. */
@@ -63,6 +65,7 @@ export class TaskLine {
   /** Scopes of limits of which every live run is counted; see `Gates`. */
   readonly #complete = new Set<string>();
   #loadedAt: number | undefined;
+  #reloadMs = RELOAD_MS;
   #settings: GateSettings | undefined;
 
   constructor(sources: LineSources = {}) {
@@ -189,16 +192,18 @@ export class TaskLine {
       this.#settings = settings;
     });
     if (isLoaded) return settings;
+    const startedAt = performance.now();
     this.#lineup.clear();
     this.#complete.clear();
     for (const { priority, head_at, ...stream } of await tx.all(allBands, {}))
       this.#lineup.note(stream, priority, head_at);
     this.#loadedAt = tx.now;
+    this.#reloadMs = Math.max(RELOAD_MS, RELOAD_SHARE * (performance.now() - startedAt));
     return settings;
   }
 
   #isLoaded(now: number): boolean {
-    return this.#loadedAt !== undefined && Math.abs(now - this.#loadedAt) < RELOAD_MS;
+    return this.#loadedAt !== undefined && Math.abs(now - this.#loadedAt) < this.#reloadMs;
   }
 
   #turnsOf(agentId: string): Turns {

@@ -3,7 +3,7 @@ import type { Admission } from './breaker-state.ts';
 import type { Breakers } from './breakers.ts';
 import { ANY, type GateKind, type GateSettings, LANE_DEFAULTS, type Pause } from './gate-settings.ts';
 import { countSlots, freeSlots, insertSlots, liveStreams, rateBuckets, storeRates } from './line-queries.ts';
-import type { Aside } from './lineup.ts';
+import type { Aside } from './ring.ts';
 import { placeOf, type Stream } from './streams.ts';
 
 /** What a template asks for itself. */
@@ -111,11 +111,22 @@ export class Gates {
   aside(stream: Stream): Aside | undefined {
     const guard = this.#guard(stream);
     if (guard === null) return undefined;
-    if (guard.pauses.length > 0) return { untilAt: Number.POSITIVE_INFINITY };
+    const isShut = guard.scopes.some(({ kind, limit }) => kind === 'owner' && limit === 0);
+    if (guard.pauses.length > 0 || isShut) return { untilAt: Number.POSITIVE_INFINITY };
     const admission = guard.breaker === undefined ? undefined : this.#admissions.get(guard.breaker);
     if (admission?.state === 'open') return { untilAt: admission.untilAt };
     const untilAt = this.#tokenAt(guard);
     return untilAt === undefined ? undefined : { untilAt };
+  }
+
+  /** Where `mayStart` has answered 0 and nothing sets it aside: whether that holds for every owner of its queue, template and lane. */
+  isCrowded(stream: Stream): boolean {
+    const guard = this.#guard(stream);
+    if (guard === null) return false;
+    const isFull = guard.scopes.some(
+      ({ kind, limit, text }) => kind !== 'owner' && kind !== 'serial' && (this.#used.get(text) ?? 0) >= limit,
+    );
+    return isFull || this.#admitted(guard.breaker) === 0;
   }
 
   /** Reads what was asked for; slots of runs that are over are freed on the way. */

@@ -1,6 +1,7 @@
-/** A binary heap: the item with the smallest number first. */
+/** A binary heap: the item with the smallest number first, of equal ones the one that came first. */
 export class Heap<T> {
-  readonly #items: { at: number; item: T }[] = [];
+  readonly #items: Entry<T>[] = [];
+  #count = 0;
 
   get size(): number {
     return this.#items.length;
@@ -14,14 +15,16 @@ export class Heap<T> {
   push(at: number, item: T): void {
     const items = this.#items;
     let index = items.length;
-    items.push({ at, item });
+    const entry = { at, order: this.#count, item };
+    this.#count += 1;
+    items.push(entry);
     while (index > 0) {
       const parent = (index - 1) >> 1;
-      if (items[parent]!.at <= at) break;
+      if (!isBefore(entry, items[parent]!)) break;
       items[index] = items[parent]!;
       index = parent;
     }
-    items[index] = { at, item };
+    items[index] = entry;
   }
 
   pop(): T | undefined {
@@ -33,12 +36,22 @@ export class Heap<T> {
     for (;;) {
       let child = 2 * index + 1;
       if (child >= items.length) break;
-      if (child + 1 < items.length && items[child + 1]!.at < items[child]!.at) child += 1;
-      if (items[child]!.at >= last.at) break;
+      if (child + 1 < items.length && isBefore(items[child + 1]!, items[child]!)) child += 1;
+      if (!isBefore(items[child]!, last)) break;
       items[index] = items[child]!;
       index = child;
     }
     items[index] = last;
     return top.item;
   }
+}
+
+interface Entry<T> {
+  readonly at: number;
+  readonly order: number;
+  readonly item: T;
+}
+
+function isBefore(a: Entry<unknown>, b: Entry<unknown>): boolean {
+  return a.at < b.at || (a.at === b.at && a.order < b.order);
 }

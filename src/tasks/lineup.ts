@@ -1,4 +1,5 @@
 import { Heap } from './heap.ts';
+import { type Aside, type Found, Ring, type Start } from './ring.ts';
 import { PRIORITIES } from './states.ts';
 import type { Stream } from './streams.ts';
 
@@ -7,6 +8,8 @@ export interface Band {
   readonly stream: Stream;
   /** Index into `PRIORITIES`. */
   readonly priority: number;
+  /** Who is held back together, but for what holds back an owner alone: template and lane; the queue is that of the ring. */
+  readonly group: string;
   /** When its first task may start, epoch milliseconds; about: the rows decide. */
   headAt: number;
   /** When it was last served, by count; decides whose turn it is. */
@@ -19,21 +22,10 @@ export interface Band {
   wakeAt: number;
 }
 
-/** Why nothing of a band may start for a while: it need not be looked at before. */
-export interface Aside {
-  /** Epoch milliseconds; infinity: until `recall`. */
-  readonly untilAt: number;
-}
-
-/** How many tasks of a band may start now; 0: passed by in this look alone. */
-export type Start = number | Aside;
-
 /** Shares of high, normal and low in one round, while all three have work; the better goes first until its share is used up. */
 export const WEIGHTS = [6, 3, 1] as const;
 /** After so long the oldest task of a band makes it weigh as much as the next better one, and after twice as long as the best. */
 export const AGING_MS = 300_000;
-/** So many bands that may not start anything are passed by in one look; they then stand behind the others. */
-const MAX_LOOKS = 5_000;
 
 /** What is left of each priority's share in this round, of one agent. */
 export interface Turns {
@@ -53,8 +45,8 @@ export interface Choice {
  */
 export class Lineup {
   readonly #bands = new Map<number, Band>();
-  /** By queue: one ring per priority, each owner's bands, in the order in which the owners' turns come. */
-  readonly #rings = new Map<string, Map<string, Band[]>[]>();
+  /** By queue: one per priority. */
+  readonly #rings = new Map<string, Ring[]>();
   readonly #later = new Heap<Band>();
   #turn = 0;
 
@@ -94,7 +86,7 @@ export class Lineup {
 
   /** Whether something that is due, and not set aside, stands in one of these queues. */
   hasReady(queues: readonly string[]): boolean {
-    return queues.some((queue) => this.#rings.get(queue)?.some((ring) => ring.size > 0));
+    return queues.some((queue) => this.#rings.get(queue)?.some((ring) => !ring.isEmpty));
   }
 
   /** Forgets everything, for a load from the rows. */
@@ -127,12 +119,7 @@ export class Lineup {
   /** The band's owner has had its turn. */
   take(band: Band): void {
     this.#turn += 1;
-    const ring = this.#ring(band.stream.queue, band.priority);
-    const bands = ring.get(band.stream.owner);
-    if (!bands) return;
-    for (const own of bands) own.served = this.#turn;
-    ring.delete(band.stream.owner);
-    ring.set(band.stream.owner, bands);
+    this.#ring(band.stream.queue, band.priority).take(band, this.#turn);
   }
 
   /** All bands of these queues; for explanations. */
@@ -152,6 +139,7 @@ export class Lineup {
       band = {
         stream,
         priority,
+        group: `${stream.template}\n${stream.lane}`,
         headAt: Number.POSITIVE_INFINITY,
         served: this.#turn,
         notes: 0,
@@ -163,10 +151,10 @@ export class Lineup {
     return band;
   }
 
-  #ring(queue: string, priority: number): Map<string, Band[]> {
+  #ring(queue: string, priority: number): Ring {
     let rings = this.#rings.get(queue);
     if (!rings) {
-      rings = PRIORITIES.map(() => new Map());
+      rings = PRIORITIES.map(() => new Ring());
       this.#rings.set(queue, rings);
     }
     return rings[priority]!;
@@ -197,11 +185,7 @@ export class Lineup {
   }
 
   #leaveRing(band: Band): void {
-    if (band.place !== 'ready') return;
-    const ring = this.#ring(band.stream.queue, band.priority);
-    const left = (ring.get(band.stream.owner) ?? []).filter((own) => own !== band);
-    if (left.length > 0) ring.set(band.stream.owner, left);
-    else ring.delete(band.stream.owner);
+    if (band.place === 'ready') this.#ring(band.stream.queue, band.priority).remove(band);
   }
 
   /** Brings what has come due into the rings. An entry of the heap whose band has moved since is stale. */
@@ -211,10 +195,7 @@ export class Lineup {
       const band = this.#later.pop()!;
       if (band.place === 'ready' || band.place === 'gone' || band.wakeAt !== at) continue;
       band.place = 'ready';
-      const ring = this.#ring(band.stream.queue, band.priority);
-      const bands = ring.get(band.stream.owner);
-      if (bands) bands.push(band);
-      else ring.set(band.stream.owner, [band]);
+      this.#ring(band.stream.queue, band.priority).add(band);
     }
   }
 
@@ -224,12 +205,12 @@ export class Lineup {
     priority: number,
     now: number,
     mayStart: (band: Band) => Start,
-  ): { band: Band; count: number; alone: boolean } | undefined {
+  ): (Found & { alone: boolean }) | undefined {
     for (;;) {
       const held: [Band, Aside][] = [];
       const found = this.#look(queues, priority, (band) => {
         const start = mayStart(band);
-        if (typeof start === 'number') return start;
+        if (typeof start !== 'object') return start;
         if (start.untilAt > now) held.push([band, start]);
         return 0;
       });
@@ -241,57 +222,23 @@ export class Lineup {
   #look(
     queues: readonly string[],
     priority: number,
-    mayStart: (band: Band) => number,
-  ): { band: Band; count: number; alone: boolean } | undefined {
-    let best: { band: Band; count: number } | undefined;
-    let owners = 0;
+    mayStart: (band: Band) => Start,
+  ): (Found & { alone: boolean }) | undefined {
+    let best: Found | undefined;
+    let size = 0;
     for (const queue of queues) {
       const ring = this.#rings.get(queue)?.[priority];
-      if (!ring || ring.size === 0) continue;
-      owners += ring.size;
-      const found = firstOf(ring, mayStart);
+      if (!ring || ring.isEmpty) continue;
+      size += ring.size;
+      const found = ring.first(mayStart);
       if (found && (best === undefined || found.band.served < best.band.served)) best = found;
     }
-    return best && { ...best, alone: owners === 1 };
+    return best && { ...best, alone: size === 1 };
   }
 }
 
 function keyOf(streamId: number, priority: number): number {
   return streamId * PRIORITIES.length + priority;
-}
-
-/** The first owner in turn of whom something may start; those passed by go to the end. */
-function firstOf(
-  ring: Map<string, Band[]>,
-  mayStart: (band: Band) => number,
-): { band: Band; count: number } | undefined {
-  let looks = 0;
-  const passed: [string, Band[]][] = [];
-  let found: { band: Band; count: number } | undefined;
-  for (const [owner, bands] of ring) {
-    found = ofOwner(bands, mayStart);
-    if (found || looks >= MAX_LOOKS) break;
-    looks += bands.length;
-    passed.push([owner, bands]);
-  }
-  if (looks < MAX_LOOKS) return found;
-  for (const [owner, bands] of passed) {
-    ring.delete(owner);
-    ring.set(owner, bands);
-  }
-  return found;
-}
-
-function ofOwner(bands: readonly Band[], mayStart: (band: Band) => number): { band: Band; count: number } | undefined {
-  if (bands.length === 1) {
-    const count = mayStart(bands[0]!);
-    return count > 0 ? { band: bands[0]!, count } : undefined;
-  }
-  for (const band of [...bands].sort((a, b) => a.headAt - b.headAt || a.stream.id - b.stream.id)) {
-    const count = mayStart(band);
-    if (count > 0) return { band, count: 1 };
-  }
-  return undefined;
 }
 
 function weightOf(band: Band, now: number): number {

@@ -48,6 +48,7 @@ export interface ReadyTask extends TaskRefRow {
   priority: number;
   run_at: number;
   queue_ttl_ms: number | null;
+  created_at: number;
 }
 
 /** Those of these tasks that wait for needs of which none is left. */
@@ -55,7 +56,7 @@ export const readyTasks = hot<{ rows: unknown[][] }, ReadyTask>(
   'need.ready',
   (d, p) => sql`
   select task.id as task_id, task.template, task.label, task.flow_id, task.session_key, task.notify_policy, task.generation, task.graph,
-    task.stream_id, task.priority, task.run_at, task.queue_ttl_ms
+    task.stream_id, task.priority, task.run_at, task.queue_ttl_ms, task.created_at
   from ${d.rows(p.rows.param, { id: 'int' })} as r cross join task on task.id = r.id
   where ${d.guard('task.status')} = 'waiting' and task.reason = 'needs'
     and not exists (select 1 from need where need.task_id = task.id and need.met = 0)`,

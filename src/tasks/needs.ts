@@ -79,8 +79,12 @@ export async function unmetNeeds(tx: Tx, ids: readonly number[]): Promise<UnmetN
     }));
 }
 
-/** It stands in line from now on, and not from when it was asked for. */
-const runAtOf = (task: ReadyTask, now: number) => Math.max(task.run_at, now);
+/** It stands in line from now on, and not from when it was asked for; not before a time that was asked for by name, at its creation. */
+function runAtOf({ generation, created_at, run_at }: ReadyTask, now: number): number {
+  const isNamed = generation === 1 && run_at > created_at;
+  return isNamed ? Math.max(run_at, now) : now;
+}
+
 const expiryOf = (task: ReadyTask, now: number) => (task.queue_ttl_ms === null ? null : now + task.queue_ttl_ms);
 
 function releaseEvents(task: ReadyTask, now: number): TaskEvent[] {

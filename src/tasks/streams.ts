@@ -4,7 +4,7 @@ import type { NewTask } from './task.ts';
 
 /**
  * A stream: the tasks that the same agents may take and that the same limits hold back, so they can stand in one line and the line is
- * taken from, or passed by, as a whole. Its row is written once and never changed.
+ * taken from, or passed by, as a whole. Its row is written once and never changed; retention removes it when no task has it any more.
  */
 export interface Stream {
   readonly id: number;

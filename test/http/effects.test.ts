@@ -210,7 +210,7 @@ describe('the operator’s routes', () => {
 
 describe('a trace', () => {
   interface Trace {
-    entries: { at: number; kind: string; text: string; taskId?: string }[];
+    entries: { at: number; kind: string; text: string; textZh: string; taskId?: string }[];
     truncated: boolean;
   }
   const trace = (name: string) => gateway.api<Trace>('GET', `/api/trace?key=${encodeURIComponent(name)}`);
@@ -248,6 +248,17 @@ describe('a trace', () => {
       /webchat has accepted it/,
     ])
       expect(text).toMatch(words);
+    const zh = story.entries.map((entry) => entry.textZh).join('\n');
+    for (const words of [
+      /它要求执行 hello/,
+      /它成为流程/,
+      /领取了它，运行 \w+，第 1 次执行/,
+      /结束：成功/,
+      /已经发生：R-5/,
+      /已接收/,
+    ])
+      expect(zh).toMatch(words);
+    expect(zh).not.toMatch(/ (is|was|has|by|of|to) /);
     const flowId = (await gateway.api<{ flowId: string }>('GET', `/api/tasks/${taskId}`)).body.flowId;
     for (const other of [taskId, taskId.toUpperCase(), `task:${taskId}`, flowId, assignment!.runId])
       expect((await trace(other)).body.entries).toEqual(story.entries);

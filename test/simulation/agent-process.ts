@@ -197,6 +197,12 @@ export class AgentProcess {
     return `in ${this.#around.nameOf(runId)} says ${body.type}`;
   }
 
+  /** Runs whose program runs, as far as this process knows. */
+  running(): { runId: string; leaseToken: string }[] {
+    const runs = [...this.runs.values()].filter(({ state }) => state === 'running');
+    return runs.map(({ assignment: { runId, leaseToken } }) => ({ runId, leaseToken }));
+  }
+
   /** A graceful end: what runs is handed back. */
   release(): void {
     for (const run of this.runs.values()) if (run.state !== 'ended') this.#say(run, { type: 'released' });

@@ -32,6 +32,16 @@ export class Memory {
   breaker: BreakerRow | undefined;
   /** Monotonic: the last start, pause or jump of the clock. */
   interruptedAt = 0;
+  /** By flow, monotonic: since when its deadline is seen to be over and the flow is not. */
+  readonly overdueSince = new Map<number, number>();
+  /** By key of an effect: the runs that were told to go, with what became of that. */
+  readonly told = new Map<string, Map<number, 'told' | 'acted' | 'marked' | 'given back'>>();
+  /** By key of an effect: how often a person may have said that it did not take place. */
+  readonly again = new Map<string, number>();
+  /** By line, then by owner: the starts of each other owner since this one waits without a start of its own. */
+  readonly overtaken = new Map<string, Map<string, Map<string, number>>>();
+  /** Monotonic: since when nothing came between turns. */
+  turnsSince = 0;
   /** Since the last jump of the clock the sweeper has looked at it. */
   jumpSeen = true;
 
@@ -54,6 +64,11 @@ export class Memory {
       else if (!this.cancelSeenAt.has(task.id)) this.cancelSeenAt.set(task.id, monotonic);
       if (task.status !== 'queued' || task.run_at > wall) this.dueSince.delete(task.id);
       else if (!this.dueSince.has(task.id)) this.dueSince.set(task.id, monotonic);
+    }
+    for (const { id, ended_at, deadline_at } of now.flows.values()) {
+      const isOver = ended_at === null && deadline_at !== null && deadline_at <= wall;
+      if (!isOver) this.overdueSince.delete(id);
+      else if (!this.overdueSince.has(id)) this.overdueSince.set(id, monotonic);
     }
   }
 }

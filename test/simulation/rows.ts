@@ -1,6 +1,6 @@
 import Database, { type Database as Connection, type Statement } from 'better-sqlite3';
 import type { OutboxTable } from '../../src/store/outbox-tables.ts';
-import type { FlowTable, RunTable, TaskTable } from '../../src/store/tables.ts';
+import type { EffectTable, FlowTable, RunTable, TaskTable } from '../../src/store/tables.ts';
 
 /** What is on disk at one moment. */
 export interface Rows {
@@ -9,6 +9,15 @@ export interface Rows {
   readonly runs: ReadonlyMap<number, RunTable>;
   readonly flows: ReadonlyMap<number, FlowTable>;
   readonly outbox: ReadonlyMap<number, OutboxTable>;
+  readonly effects: ReadonlyMap<number, EffectTable>;
+}
+
+/** What one task needs of another, and how that one stands. */
+export interface NeedRow {
+  task_id: number;
+  on_task_id: number;
+  condition: string;
+  met: number;
 }
 
 export interface BreakerRow {
@@ -24,12 +33,21 @@ export interface PausedGate {
   paused_at: number;
 }
 
-export const NO_ROWS: Rows = { tasks: new Map(), runs: new Map(), flows: new Map(), outbox: new Map() };
+export const NO_ROWS: Rows = {
+  tasks: new Map(),
+  runs: new Map(),
+  flows: new Map(),
+  outbox: new Map(),
+  effects: new Map(),
+};
 
-const TABLES = { tasks: 'task', runs: 'run', flows: 'flow', outbox: 'outbox' } as const satisfies Record<
-  keyof Rows,
-  string
->;
+const TABLES = {
+  tasks: 'task',
+  runs: 'run',
+  flows: 'flow',
+  outbox: 'outbox',
+  effects: 'effect',
+} as const satisfies Record<keyof Rows, string>;
 
 interface Change {
   n: number;
@@ -49,6 +67,7 @@ export class RowReader {
   readonly #instance: Statement;
   readonly #deadLetter: Statement;
   readonly #serial: Statement;
+  readonly #needs: Statement;
   readonly #breaker: Statement;
   readonly #paused: Statement;
   #rows: Rows = NO_ROWS;
@@ -63,7 +82,8 @@ export class RowReader {
       `select task.*, (select queue from stream where stream.id = task.stream_id) as queue,
         (select data from checkpoint where checkpoint.task_id = task.id) as checkpoint from task where id = ?`,
     );
-    this.#one = { tasks: task, runs: one('run'), flows: one('flow'), outbox: one('outbox') };
+    this.#one = { tasks: task, runs: one('run'), flows: one('flow'), outbox: one('outbox'), effects: one('effect') };
+    this.#needs = this.#connection.prepare('select * from need where task_id = ? or on_task_id = ?');
     this.#serverEvent = this.#connection.prepare(
       'select type from event where task_id = ? and run_id = ? and seq = -2',
     );
@@ -107,6 +127,11 @@ export class RowReader {
 
   deadLetter(taskId: number): { state: string; generation: number } | undefined {
     return this.#deadLetter.get(taskId) as { state: string; generation: number } | undefined;
+  }
+
+  /** What this task needs and what needs it. */
+  needsAround(taskId: number): readonly NeedRow[] {
+    return this.#needs.all(taskId, taskId) as NeedRow[];
   }
 
   /** The key under which it runs alone; empty without one. */

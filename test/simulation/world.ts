@@ -156,6 +156,7 @@ export class World implements GatewayPlace, AgentSurroundings {
   endedByServer: RowReader['endedByServer'] = (run) => this.#reader!.endedByServer(run);
 
   deadLetter: RowReader['deadLetter'] = (taskId) => this.#reader!.deadLetter(taskId);
+  needsAround: RowReader['needsAround'] = (taskId) => this.#reader!.needsAround(taskId);
   serialOf: RowReader['serialOf'] = (task) => this.#reader!.serialOf(task);
   paused: RowReader['paused'] = () => this.#reader!.paused();
   breaker: RowReader['breaker'] = (name) => this.#reader!.breaker(name);

@@ -220,6 +220,18 @@ describe('what is set aside', () => {
   });
 });
 
+it('a heap gives equal items in the order in which they came', () => {
+  fc.assert(
+    fc.property(fc.array(fc.nat(3)), (numbers) => {
+      const heap = new Heap<{ at: number; order: number }>();
+      const items = numbers.map((at, order) => ({ at, order }));
+      for (const item of items) heap.push(item.at, item);
+      const sorted = [...items].sort((a, b) => a.at - b.at || a.order - b.order);
+      expect(items.map(() => heap.pop())).toEqual(sorted);
+    }),
+  );
+});
+
 it('a heap gives its items in the order of their numbers', () => {
   fc.assert(
     fc.property(fc.array(fc.tuple(fc.integer(), fc.boolean())), (steps) => {

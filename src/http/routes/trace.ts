@@ -14,6 +14,7 @@ const traceSchema = z.object({
       id: publicId,
       taskId: publicId.optional(),
       text: z.string(),
+      textZh: z.string().describe('the same in Chinese'),
     }),
   ),
   truncated: z.boolean().describe('more tasks have this key than are shown'),

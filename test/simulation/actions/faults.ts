@@ -64,7 +64,7 @@ async function pause(world: World, random: Random): Promise<string> {
 }
 
 /** Small ones are within the sweeper's tolerance and belong to no law; two before it looks may hide each other. */
-async function jump(world: World, random: Random): Promise<string | null> {
+async function jump(world: World, random: Random, check: () => void): Promise<string | null> {
   if (!world.memory.jumpSeen) return null;
   const inTheMiddle = random.chance(0.5);
   if (inTheMiddle) {
@@ -72,6 +72,8 @@ async function jump(world: World, random: Random): Promise<string | null> {
     world.time.pass(1_050);
     world.time.fireDue();
     await world.time.turns(random.between(0, 2));
+    // What that sweep has done already, it did by the clock as it was.
+    check();
   }
   const size = random.chance(0.5) ? random.between(15_000, 60_000) : random.between(60_000, 3 * HOUR_MS);
   const ms = random.chance(0.5) ? size : -size;

@@ -1,3 +1,6 @@
+import { EFFECT_LAWS } from './effects.ts';
+import { FAIRNESS_LAWS } from './fairness.ts';
+import { GRAPH_LAWS } from './graphs.ts';
 import type { Invariant } from './invariant.ts';
 import { LIMIT_LAWS } from './limits.ts';
 import { MESSAGE_LAWS } from './messages.ts';
@@ -12,4 +15,7 @@ export const INVARIANTS: readonly Invariant[] = [
   ...MESSAGE_LAWS,
   ...LIMIT_LAWS,
   ...WAITING_LAWS,
+  ...GRAPH_LAWS,
+  ...EFFECT_LAWS,
+  ...FAIRNESS_LAWS,
 ];

@@ -103,7 +103,7 @@ export const TASK_LAWS: readonly Invariant[] = [
     name: 'a flow follows its task',
     breach: ({ now, changed }) =>
       firstBreach(changed.tasks, (task) => {
-        const flow = task.flow_id === null ? undefined : now.flows.get(task.flow_id);
+        const flow = task.flow_id === null || task.graph === 1 ? undefined : now.flows.get(task.flow_id);
         return flow ? flowBreach(task, flow) : undefined;
       }),
   },
