@@ -51,7 +51,8 @@ const whoami: Command = {
 
 export const helpCommands: readonly Command[] = [help, start, whoami];
 
-const ROLES_ZH = { viewer: '观察者', operator: '操作员', approver: '审批人', admin: '管理员' } as const;
+/** Roles in Chinese. */
+export const ROLES_ZH = { viewer: '观察者', operator: '操作员', approver: '审批人', admin: '管理员' } as const;
 
 function commandLines({ lang, commands, speaker }: CommandContext): string[] {
   const head = { en: 'Commands:', zh: '命令：' }[lang];

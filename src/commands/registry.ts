@@ -1,4 +1,5 @@
 import { nearest } from '../flows/arg-nearest.ts';
+import { accessCommands } from './access.ts';
 import type { Command } from './command.ts';
 import { controlCommands } from './control.ts';
 import { deadCommands } from './dead.ts';
@@ -19,6 +20,7 @@ export const COMMANDS: readonly Command[] = [
   ...controlCommands,
   ...deadCommands,
   ...pairCommands,
+  ...accessCommands,
 ];
 
 const BY_NAME = new Map(

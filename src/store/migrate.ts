@@ -14,6 +14,7 @@ import { healthSchema } from './migrations/0011-health.ts';
 import { releasesSchema } from './migrations/0012-releases.ts';
 import { boundsSchema } from './migrations/0013-bounds.ts';
 import { marksSchema } from './migrations/0014-marks.ts';
+import { accessSchema } from './migrations/0016-access.ts';
 
 export interface Migration {
   readonly version: number;
@@ -37,6 +38,7 @@ export const MIGRATIONS: readonly Migration[] = [
   releasesSchema,
   boundsSchema,
   marksSchema,
+  accessSchema,
 ];
 
 /**

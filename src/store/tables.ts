@@ -164,6 +164,8 @@ export interface GroupAccessTable {
   chat: string;
   allowed_at: number;
   allowed_by: string;
+  /** What the bot acts on there: `mention`, `commands`, `off`. */
+  policy: string;
 }
 
 export interface InboxTable {
@@ -184,6 +186,10 @@ export interface InboxTable {
   session_key: string | null;
   reason: string | null;
   done_at: number | null;
+  /** JSON, null for most: `extra` of intake/extra.ts. */
+  extra: Json | null;
+  /** Since when the person has been asked whether to act on it; null: nobody waits for an answer. */
+  asked_at: number | null;
 }
 
 export interface FollowupTable {
@@ -383,4 +389,5 @@ export interface Tables {
   agent_diagnostic: AgentDiagnosticTable;
   agent_alert: AgentAlertTable;
   log_follow: LogFollowTable;
+  refusal_notice: { channel: string; account: string; whom: string; told_at: number };
 }
