@@ -41,6 +41,7 @@ import { Breakers } from '../tasks/breakers.ts';
 import { TaskLine } from '../tasks/claim.ts';
 import type { TaskEvent } from '../tasks/task.ts';
 import { createFinishedTasks, type FinishedTasks } from '../telemetry/finished.ts';
+import { createRefusals, type Refusals } from '../telemetry/refusals.ts';
 import { VERSION } from '../version.ts';
 import type { Base } from './base.ts';
 import { openChannels, SAFE_REPEAT } from './channels.ts';
@@ -77,8 +78,9 @@ export async function buildHouse(
   const isDraining = () => controls.drain !== null;
   const chat = new ChatChanges();
   const finished = createFinishedTasks();
+  const refusals = createRefusals();
   const artifacts = new Artifacts({ store, log, folder: join(settings.stateDir, 'artifacts') });
-  const { followup, intake, open, delivery, logFollows } = await chatRooms(base, agents, isDraining);
+  const { followup, intake, open, delivery, logFollows } = await chatRooms(base, agents, { isDraining, refusals });
   const { retention, taskAudit } = upkeepRooms(
     base,
     { ...agents, ...open },
@@ -97,6 +99,7 @@ export async function buildHouse(
     breakers,
     controls,
     taskAudit,
+    refusals,
     ...open,
     version: VERSION,
     admin: new AdminAuth(token),
@@ -150,7 +153,7 @@ function templatesFolder({ templatesDir }: GatewaySettings): string {
 async function chatRooms(
   base: Base,
   { why, hints }: { why: Rooms['why']; hints: TakerHints },
-  isDraining: () => boolean,
+  { isDraining, refusals }: { isDraining: () => boolean; refusals: Refusals },
 ) {
   const { store, clock, log, templates, outbox, emit } = base;
   const { timeZone, lang } = base.settings;
@@ -171,7 +174,7 @@ async function chatRooms(
     ...{ ids: store.ids, templates, outbox, emitTasks: emit, lang, ask: followup.ask, why, isDraining },
     wakeLogFollows: () => logFollows.wake(),
   };
-  const intake = createIntake({ store, log, rooms });
+  const intake = createIntake({ store, log, rooms, refusals });
   const open = await openChannels(base, () => intake.wake());
   const delivery = createDelivery({ store, clock, log, channels: open.channels, outbox, safeRepeat: SAFE_REPEAT });
   return { followup, intake, open, delivery, logFollows };

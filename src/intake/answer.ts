@@ -1,11 +1,14 @@
 import { type CommandContext, parseCommand } from '../commands/command.ts';
 import { COMMANDS, findCommand, suggestCommand } from '../commands/registry.ts';
 import { startFromText } from '../commands/run.ts';
+import { idShown, roleText } from '../notifications/refusals.ts';
 import type { Words } from '../rich-text.ts';
 import type { Lang } from '../sessions/lang.ts';
+import { mayTell, RIGHT_MS } from '../sessions/refusals.ts';
 import { may } from '../sessions/rights.ts';
 import type { Tx } from '../store/tx.ts';
 import { oneLine } from '../text.ts';
+import { refused, type Verdict } from './verdict.ts';
 
 /** The longest message that is acted on, characters. */
 const TEXT_LIMIT = 8_000;
@@ -16,18 +19,18 @@ type Asked = Omit<CommandContext, 'rest' | 'commands'>;
  * Acts on the message of a paired person in an allowed chat and answers what to say, if anything: a command, else an errand whose
  * trigger matches, else one line that helps.
  */
-export async function answer(tx: Tx, asked: Asked): Promise<Words | undefined> {
+export async function answer(tx: Tx, asked: Asked): Promise<Verdict> {
   const { lang, text } = asked;
-  if (text.length > TEXT_LIMIT) return tooLong(lang);
+  if (text.length > TEXT_LIMIT) return said(tooLong(lang));
   const given = parseCommand(text);
   const command = given && findCommand(given.name);
   if (given && command) {
-    if (!may(asked.speaker.role, command.right)) return refused(lang, command.name);
-    return command.run(tx, { ...asked, rest: given.rest, commands: COMMANDS });
+    if (!may(asked.speaker.role, command.right)) return refuseRole(tx, asked, command.name);
+    return said(await command.run(tx, { ...asked, rest: given.rest, commands: COMMANDS }));
   }
   const started = await startFromText(tx, { ...asked, rest: text, commands: COMMANDS });
-  if (started) return started.text;
-  return given ? unknownCommand(lang, given.name) : notUnderstood(lang);
+  if (started) return said(started.text);
+  return said(given ? unknownCommand(lang, given.name) : notUnderstood(lang));
 }
 
 /** A command that also works where the group is not allowed yet: the one that allows it. */
@@ -45,8 +48,16 @@ function unknownCommand(lang: Lang, name: string): string {
   }[lang];
 }
 
-function refused(lang: Lang, name: string): string {
-  return { en: `You are not allowed to use /${name}.`, zh: `您没有权限使用 /${name}。` }[lang];
+/** Who goes on trying the same is told once in a while. */
+async function refuseRole(tx: Tx, { lang, route, speaker }: Asked, name: string): Promise<Verdict> {
+  const { channel, account } = route;
+  const whom = `user:${speaker.userId}:role:${name}`;
+  if (!(await mayTell(tx, [{ channel, account, whom, everyMs: RIGHT_MS }]))) return refused('role', undefined);
+  return refused('role', roleText(lang, name, idShown(channel, speaker.userId)));
+}
+
+function said(reply: Words | undefined): Verdict {
+  return { status: 'done', reason: null, reply };
 }
 
 function notUnderstood(lang: Lang): string {

@@ -60,6 +60,12 @@ export const noteTold = hot<
   returning whom`,
 );
 
+export const unsayTold = hot<{ channel: string; account: string; whom: string }>(
+  'refusal.unsay',
+  (_d, p) =>
+    sql`delete from refusal_notice where channel = ${p.channel} and account = ${p.account} and whom = ${p.whom}`,
+);
+
 export const forgetTold = hot<{ before: number }>(
   'refusal.forget',
   (_d, p) => sql`delete from refusal_notice where told_at <= ${p.before}`,

@@ -1,5 +1,5 @@
 import type { Tx } from '../store/tx.ts';
-import { forgetTold, noteTold } from './queries.ts';
+import { forgetTold, noteTold, unsayTold } from './queries.ts';
 
 /** A person is told of the same thing at most once in this time. */
 export const PERSON_MS = 600_000;
@@ -17,14 +17,22 @@ export interface Told {
 }
 
 /**
- * Whether to say that somebody may not, or to be silent because they, or their group, were told just now. Where the answer is true all
+ * Whether to say that somebody may not, or to be silent because they, or their group,
+ * were told just now. Where the answer is true all
  * of them count as told. A clock that was set back silences nobody.
  */
 export async function mayTell(tx: Tx, told: readonly Told[]): Promise<boolean> {
   await tx.run(forgetTold, { before: tx.now - PERSON_MS });
-  for (const { channel, account, whom, everyMs } of told) {
-    const noted = await tx.all(noteTold, { channel, account, whom, now: tx.now, before: tx.now - everyMs });
-    if (noted.length === 0) return false;
+  const noted: Told[] = [];
+  for (const one of told) {
+    const { channel, account, whom, everyMs } = one;
+    const [row] = await tx.all(noteTold, { channel, account, whom, now: tx.now, before: tx.now - everyMs });
+    if (!row) {
+      // Nothing is said, so nobody counts as told.
+      for (const { channel, account, whom } of noted) await tx.run(unsayTold, { channel, account, whom });
+      return false;
+    }
+    noted.push(one);
   }
   return true;
 }

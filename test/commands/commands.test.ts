@@ -95,7 +95,9 @@ describe('every command', () => {
     const help = await reply('5', '/help');
     expect(help).toContain('/status');
     expect(help).not.toMatch(/\/cancel|\/run|\/pair|Errands/);
-    expect(await reply('5', '/cancel')).toBe('You are not allowed to use /cancel.');
+    expect(await reply('5', '/cancel')).toBe(
+      'You are not allowed to use /cancel (you are telegram:5); an administrator can change that.',
+    );
     expect(await reply('5', 'greet Ada')).toContain('not allowed to run');
   });
 

@@ -75,12 +75,15 @@ describe('a paired person', () => {
     expect(replies).toHaveLength(1);
   });
 
-  it('loses every right when revoked, without an answer', async () => {
+  it('loses every right when revoked, and is told so once', async () => {
     await rooms.pair('7');
     await rooms.store.transact('test.revoke', (tx) =>
       revoke(tx, { channel: 'telegram', account: 'default', userId: '7' }, 'test'),
     );
-    expect(await rooms.say('7', '/status')).toEqual([]);
+    expect((await rooms.say('7', '/status')).map((row) => row.text)).toEqual([
+      'Sorry, your access was taken away. An administrator can give it back; your id is telegram:7.',
+    ]);
+    expect(await rooms.say('7', 'greet Ada')).toEqual([]);
     expect((await rooms.inbox())[0]).toMatchObject({ status: 'refused', reason: 'revoked' });
   });
 });
@@ -108,7 +111,8 @@ describe('an unpaired person', () => {
       }
     });
     expect((await rooms.say('9', 'hi'))[0]!.text).toContain('too many people are waiting');
-    expect((await rooms.say('9', '你好'))[0]!.text).toContain('请稍后再试');
+    expect(await rooms.say('9', 'hi?')).toEqual([]);
+    expect((await rooms.say('10', '你好'))[0]!.text).toContain('请稍后再试');
   });
 
   it('is told where they asked when an administrator approves the code', async () => {
@@ -151,7 +155,8 @@ describe('groups', () => {
 
   it('give no rights to who has no id', async () => {
     await rooms.store.transact('test.allow', (tx) => allowGroup(tx, group, 'test'));
-    expect(await rooms.say('7', '/status', { route: group, sender: { name: 'Anonymous' } })).toEqual([]);
+    const [row, ...more] = await rooms.say('7', '/status', { route: group, sender: { name: 'Anonymous' } });
+    expect([row!.text, more]).toEqual([expect.stringContaining('has no rights here'), []]);
     expect((await rooms.inbox())[0]).toMatchObject({ status: 'refused', reason: 'anonymous' });
   });
 });
