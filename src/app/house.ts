@@ -156,7 +156,7 @@ async function chatRooms(
   { isDraining, refusals }: { isDraining: () => boolean; refusals: Refusals },
 ) {
   const { store, clock, log, templates, outbox, emit } = base;
-  const { timeZone, lang } = base.settings;
+  const { timeZone, lang, staleAfterMs } = base.settings;
   const hintFor = hints.hintFor.bind(hints);
   const followup = createFollowup({
     store,
@@ -174,7 +174,7 @@ async function chatRooms(
     ...{ ids: store.ids, templates, outbox, emitTasks: emit, lang, ask: followup.ask, why, isDraining },
     wakeLogFollows: () => logFollows.wake(),
   };
-  const intake = createIntake({ store, log, rooms, refusals });
+  const intake = createIntake({ store, log, rooms, refusals, staleAfterMs });
   const open = await openChannels(base, () => intake.wake());
   const delivery = createDelivery({ store, clock, log, channels: open.channels, outbox, safeRepeat: SAFE_REPEAT });
   return { followup, intake, open, delivery, logFollows };

@@ -40,6 +40,14 @@ export interface IncomingMessage {
   readonly addressed: boolean;
   /** The platform's time of the message, epoch milliseconds; information only. */
   readonly sentAt?: number;
+  /** The person has changed a message that was delivered before; `route.messageId` names it. Starts nothing by itself. */
+  readonly edited?: true;
+  /** Messages that share it are one message of several pictures. */
+  readonly album?: string;
+  /** The bot was added to this group just now. */
+  readonly joined?: true;
+  /** The platform shows the bot only commands, mentions and replies to it in this group; told of joins and of /start. */
+  readonly limitedView?: true;
 }
 
 export type AcceptResult = 'stored' | 'duplicate';
@@ -128,6 +136,8 @@ export interface ChannelHealth {
   readonly ok: boolean;
   /** Last proof of life (completed poll, good callback, accepted send), epoch milliseconds. */
   readonly lastOkAt?: number;
+  /** Where the channel polls: when this process completed a poll last, epoch milliseconds. */
+  readonly lastPollAt?: number;
   /** One plain sentence when not ok; holds no secret. */
   readonly problem?: string;
 }

@@ -19,3 +19,8 @@ export function ignored(reason: string): Verdict {
 export function refused(refusal: RefusalReason, reply: Words | undefined): Verdict {
   return { status: 'refused', reason: refusal, refusal, reply };
 }
+
+/** The key of the one direct answer to a message: however often the message is tried, it is answered once. */
+export function replyKey(inboxId: number): string {
+  return `inbox:${inboxId}:reply`;
+}

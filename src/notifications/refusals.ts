@@ -47,3 +47,11 @@ export function roleText(lang: Lang, command: string, id: string): string {
     zh: `您没有权限使用 /${command}（您的编号是 ${id}），管理员可以调整。`,
   }[lang];
 }
+
+/** Telegram's privacy mode is on: what the bot cannot see in a group, and what to do. */
+export function limitedViewText(lang: Lang): string {
+  return {
+    en: 'Telegram shows me only commands and replies to me in this group (privacy mode), perhaps not even mentions: start with a command, such as /run. To change it, turn privacy off at @BotFather and add me to the group again.',
+    zh: 'Telegram 在本群只让我看到命令和对我的回复（隐私模式），提及可能也看不到：请以命令开头，例如 /run。如需更改，请在 @BotFather 关闭隐私模式，然后重新把我加入本群。',
+  }[lang];
+}

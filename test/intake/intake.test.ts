@@ -1,6 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { AppError } from '../../src/errors.ts';
 import { createIntake, MAX_ATTEMPTS } from '../../src/intake/intake.ts';
+import { listParked, retryParked } from '../../src/intake/parked.ts';
 import { silentLog } from '../../src/log.ts';
 import { allowGroup, revoke } from '../../src/sessions/access.ts';
 import { sessionKeyOf } from '../../src/sessions/keys.ts';
@@ -186,6 +187,26 @@ describe('what can go wrong', () => {
     const texts = (await rooms.sent()).map((row) => row.text);
     expect(texts).toHaveLength(3);
     expect(texts.filter((text) => text.includes('went wrong'))).toHaveLength(1);
+  });
+
+  it('a message that was put aside is listed, and works when it is tried again; that is written down', async () => {
+    await rooms.pair('7');
+    rooms.sabotage = async (tx) => {
+      const done = tx.dialect.build.selectFrom('inbox').select('id').where('status', '=', 'done');
+      if ((await tx.fetch(done)).length > 0) throw new Error('poison');
+    };
+    await rooms.say('7', '/whoami');
+    const [parked] = await listParked(rooms.store, { before: undefined, limit: 10 });
+    expect(parked).toMatchObject({ text: '/whoami', reason: 'poison', attempts: MAX_ATTEMPTS });
+    rooms.sabotage = async () => undefined;
+    const again = () => rooms.store.transact('test.retry', (tx) => retryParked(tx, parked!.id, 'inbox/x', 'cli'));
+    expect([await again(), await again()]).toEqual([true, false]);
+    rooms.intake.wake();
+    await rooms.settled();
+    expect((await rooms.sent()).at(-1)!.text).toContain('telegram:7');
+    expect(await listParked(rooms.store, { before: undefined, limit: 10 })).toEqual([]);
+    const entries = await rooms.store.fetch(rooms.store.dialect.build.selectFrom('audit').selectAll());
+    expect(entries.filter((row) => row.action === 'inbox.retried')).toHaveLength(1);
   });
 
   it('a row whose route cannot be read does not stop the others', async () => {

@@ -26,6 +26,7 @@ const readinessSchema = z.object({
       account: z.string(),
       ok: z.boolean(),
       ageMs: z.number().optional(),
+      pollAgeMs: z.number().optional().describe('since the last completed poll, where the channel polls'),
       problem: z.string().optional(),
     }),
   ),
