@@ -23,7 +23,7 @@ beforeEach(async () => {
 afterEach(() => rooms.close());
 
 describe('an old message', () => {
-  it('asks before it starts an errand, and /yes runs it once with its own route', async () => {
+  it('case 37: asks before it starts an errand, and /yes runs it once with its own route', async () => {
     const route = { ...direct('7'), messageId: '55' };
     const [question] = await texts('greet Ada', { ...old(120), route });
     expect(question).toMatch(/^This is 2 h old: “greet Ada”\. Run it now\? \/yes (\w+) runs it, \/no \1 does not\.$/);
@@ -101,7 +101,7 @@ describe('an old message', () => {
     expect(await names()).toEqual(['a']);
   });
 
-  it('is answered by who wrote it alone', async () => {
+  it('case 37: is answered by who wrote it alone', async () => {
     await rooms.pair('8');
     await rooms.pair('1', 'admin');
     await rooms.store.transact('test.allow', (tx) => allowGroup(tx, group, 'test'));
