@@ -168,6 +168,7 @@ async function chatRooms(
     lang,
     isDraining,
     hintFor,
+    refusals,
   });
   const logFollows = new ChatLogFollows({ ...base, emit: (tx, events) => base.outboxEvents.emit(tx, events) });
   const rooms = {

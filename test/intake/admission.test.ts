@@ -49,6 +49,12 @@ describe('a refusal', () => {
     expect(rooms.refusals.counts().get('role')).toBe(4);
   });
 
+  it('of an errand that a viewer asks for counts too', async () => {
+    await rooms.pair('5', 'viewer');
+    expect((await texts('5', 'greet Ada'))[0]).toContain('not allowed to run');
+    expect(rooms.refusals.counts().get('role')).toBe(1);
+  });
+
   it('a clock that was set back silences nobody', async () => {
     expect(await texts('7', '/pair')).toHaveLength(1);
     rooms.clock.advance(-3_600_000);

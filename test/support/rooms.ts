@@ -262,6 +262,7 @@ export class Rooms {
       emitTasks,
       timeZone: 'UTC',
       lang,
+      refusals: this.refusals,
       retryPauseMs: 1,
     });
     this.rooms = {
