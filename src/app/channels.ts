@@ -1,6 +1,7 @@
 import type { Channel, ChannelPort } from '../channels/channel.ts';
 import { createWebchatChannel } from '../channels/webchat/channel.ts';
 import { DUPLICATE_WINDOW_MS } from '../channels/wecom/recent.ts';
+import { menusOf } from '../commands/menus.ts';
 import { COMMANDS } from '../commands/registry.ts';
 import { createChannelPort } from '../intake/inbox.ts';
 import type { Base } from './base.ts';
@@ -36,8 +37,8 @@ async function telegram(
   port: ChannelPort,
 ): Promise<Channel> {
   const { createTelegramChannel } = await import('../channels/telegram/channel.ts');
-  const commands = COMMANDS.map(({ name, help }) => ({ command: name, description: help.en }));
+  const menus = menusOf(COMMANDS);
   const publicUrl = own.mode === 'webhook' ? { publicUrl: settings.publicUrl } : {};
   log.addSecret(own.token);
-  return createTelegramChannel({ ...own, ...publicUrl, account: 'default', port, clock, log, commands });
+  return createTelegramChannel({ ...own, ...publicUrl, account: 'default', port, clock, log, menus });
 }

@@ -42,6 +42,7 @@ import { Breakers } from '../tasks/breakers.ts';
 import { TaskLine } from '../tasks/claim.ts';
 import type { TaskEvent } from '../tasks/task.ts';
 import { createFinishedTasks, type FinishedTasks } from '../telemetry/finished.ts';
+import { createRefusals, type Refusals } from '../telemetry/refusals.ts';
 import { VERSION } from '../version.ts';
 import type { Base } from './base.ts';
 import { openChannels, SAFE_REPEAT } from './channels.ts';
@@ -78,8 +79,9 @@ export async function buildHouse(
   const isDraining = () => controls.drain !== null;
   const chat = new ChatChanges();
   const finished = createFinishedTasks();
+  const refusals = createRefusals();
   const artifacts = new Artifacts({ store, log, folder: join(settings.stateDir, 'artifacts') });
-  const { followup, intake, open, delivery, logFollows } = await chatRooms(base, agents, isDraining);
+  const { followup, intake, open, delivery, logFollows } = await chatRooms(base, agents, { isDraining, refusals });
   const { retention, taskAudit } = upkeepRooms(
     base,
     { ...agents, ...open },
@@ -98,6 +100,7 @@ export async function buildHouse(
     breakers,
     controls,
     taskAudit,
+    refusals,
     ...open,
     version: VERSION,
     admin: new AdminAuth(token),
@@ -155,10 +158,10 @@ function templatesFolder({ templatesDir }: GatewaySettings): string {
 async function chatRooms(
   base: Base,
   { why, hints }: { why: Rooms['why']; hints: TakerHints },
-  isDraining: () => boolean,
+  { isDraining, refusals }: { isDraining: () => boolean; refusals: Refusals },
 ) {
   const { store, clock, log, templates, outbox, emit } = base;
-  const { timeZone, lang } = base.settings;
+  const { timeZone, lang, staleAfterMs } = base.settings;
   const hintFor = hints.hintFor.bind(hints);
   const followup = createFollowup({
     store,
@@ -170,13 +173,14 @@ async function chatRooms(
     lang,
     isDraining,
     hintFor,
+    refusals,
   });
   const logFollows = new ChatLogFollows({ ...base, emit: (tx, events) => base.outboxEvents.emit(tx, events) });
   const rooms = {
     ...{ ids: store.ids, templates, outbox, emitTasks: emit, lang, ask: followup.ask, why, isDraining },
     wakeLogFollows: () => logFollows.wake(),
   };
-  const intake = createIntake({ store, log, rooms });
+  const intake = createIntake({ store, log, rooms, refusals, staleAfterMs });
   const open = await openChannels(base, () => intake.wake());
   const delivery = createDelivery({ store, clock, log, channels: open.channels, outbox, safeRepeat: SAFE_REPEAT });
   return { followup, intake, open, delivery, logFollows };

@@ -42,6 +42,14 @@ export interface IncomingMessage {
   readonly sentAt?: number;
   /** The platform says that a chat has another id from now on. It says so twice, in the old chat and in the new one. */
   readonly moved?: { readonly from: string; readonly to: string };
+  /** The person has changed a message that was delivered before; `route.messageId` names it. Starts nothing by itself. */
+  readonly edited?: true;
+  /** Messages that share it are one message of several pictures. */
+  readonly album?: string;
+  /** The bot was added to this group just now. */
+  readonly joined?: true;
+  /** The platform shows the bot only commands, mentions and replies to it in this group; told of joins and of /start. */
+  readonly limitedView?: true;
 }
 
 export type AcceptResult = 'stored' | 'duplicate';
@@ -134,6 +142,8 @@ export interface ChannelHealth {
   readonly ok: boolean;
   /** Last proof of life (completed poll, good callback, accepted send), epoch milliseconds. */
   readonly lastOkAt?: number;
+  /** Where the channel polls: when this process completed a poll last, epoch milliseconds. */
+  readonly lastPollAt?: number;
   /** One plain sentence when not ok; holds no secret. */
   readonly problem?: string;
 }

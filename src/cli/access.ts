@@ -1,6 +1,7 @@
 import { type Command, Option } from 'commander';
+import { AppError } from '../errors.ts';
 import type { AccessList, Person } from '../sessions/access.ts';
-import { ROLES, type Role } from '../sessions/rights.ts';
+import { GROUP_POLICIES, ROLES, type Role } from '../sessions/rights.ts';
 import { path } from './api.ts';
 import type { Act, Context } from './context.ts';
 import { localTime, printable, table } from './table.ts';
@@ -38,6 +39,15 @@ export function accessCommands(program: Command, act: Act): void {
     .description('give a role; a revoked person is let in again')
     .addHelpText('after', '\nExample:\n  errand access role m4zt approver')
     .action(act(role));
+  access
+    .command('group')
+    .argument('<place>', 'channel:chat or channel/account:chat')
+    .argument('<policy>', [...GROUP_POLICIES, 'close'].join(', '))
+    .description(
+      'what is acted on in a group: what is addressed to the bot, commands alone, nothing; close: not allowed',
+    )
+    .addHelpText('after', '\nExample:\n  errand access group telegram:-1001234567890 commands')
+    .action(act(group));
 }
 
 async function list({ api, show }: Context): Promise<void> {
@@ -63,13 +73,14 @@ async function list({ api, show }: Context): Promise<void> {
     const groups = answer.groups.map((group) => [
       place(group),
       group.chat,
+      group.policy,
       localTime(group.allowedAt),
       group.allowedBy,
     ]);
     return [
       table(['PERSON', 'ROLE', 'CHANNEL', 'USER', 'NAME', 'SINCE', 'BY'], people, 'Nobody has access yet.'),
       table(['WAITING ON', 'USER', 'NAME', 'UNTIL'], pending, 'Nobody waits to be let in.'),
-      table(['GROUP ON', 'CHAT', 'SINCE', 'BY'], groups, 'No group is allowed.'),
+      table(['GROUP ON', 'CHAT', 'ACTS ON', 'SINCE', 'BY'], groups, 'No group is allowed.'),
     ].join('\n\n');
   });
 }
@@ -87,6 +98,18 @@ async function revoke({ api, show }: Context, id: string): Promise<void> {
 async function role({ api, show }: Context, id: string, given: string): Promise<void> {
   const person = await api().post<Shown<Person>>(path`/api/access/people/${id}/role`, { role: given });
   show(person, () => `${nameOf(person)} is ${person.role} now.`);
+}
+
+/** The place is one word with the channel first: ids of groups begin with a dash, which alone would be an option. */
+async function group({ api, show }: Context, place: string, policy: string): Promise<void> {
+  const [, channel, account = 'default', chat] = /^([a-z]+)(?:\/([^/:]+))?:(.+)$/.exec(place) ?? [];
+  if (channel === undefined || chat === undefined)
+    throw new AppError('invalid_request', `${place} is no place: write channel:chat, such as telegram:-1001234567890`, {
+      field: 'place',
+    });
+  const change = policy === 'close' ? { allow: false } : { policy };
+  const answer = await api().post<{ changed: boolean }>('/api/access/groups', { channel, account, chat, ...change });
+  show(answer, () => (answer.changed ? `${place}: ${policy} now.` : `${place} was so already.`));
 }
 
 function nameOf(person: Pick<Person, 'name' | 'userId'>): string {

@@ -19,6 +19,7 @@ const FILES: readonly (readonly [words: readonly string[], load: () => Promise<A
   [['agents'], async () => (await import('./agents.ts')).agentsCommands],
   [['access'], async () => (await import('./access.ts')).accessCommands],
   [['templates'], async () => (await import('./templates.ts')).templatesCommands],
+  [['inbox'], async () => (await import('./inbox.ts')).inboxCommands],
   [['outbox'], async () => (await import('./outbox.ts')).outboxCommands],
   [['dead-letters'], async () => (await import('./dead-letters.ts')).deadLettersCommands],
   [['effects'], async () => (await import('./effects.ts')).effectsCommands],

@@ -40,6 +40,9 @@ export interface Speaker {
   readonly role: Role;
 }
 
+/** Why a message is not simply acted on: it is so many milliseconds old, or a changed version of another one. */
+export type Doubt = { readonly because: 'old'; readonly ageMs: number } | { readonly because: 'edited' };
+
 export interface CommandContext {
   /** The whole message, trimmed. */
   readonly text: string;
@@ -53,6 +56,15 @@ export interface CommandContext {
   /** All commands, in the order of /help. */
   readonly commands: readonly Command[];
   readonly rooms: CommandRooms;
+  /** Absent for most messages. */
+  readonly doubt?: Doubt | undefined;
+  /** In this group the platform shows the bot only commands, mentions and replies to it. */
+  readonly limitedView?: true | undefined;
+  /** Acts on an earlier message of this person as if it came now without doubt, and answers what to say. */
+  actOn(
+    tx: Tx,
+    message: { readonly id: number; readonly text: string; readonly route: Route },
+  ): Promise<Words | undefined>;
 }
 
 /** What commands act through. */

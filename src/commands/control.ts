@@ -4,7 +4,15 @@ import { setNotifyPolicies } from '../tasks/controls-tasks.ts';
 import { retryTasks } from '../tasks/retry.ts';
 import { NOTIFY_POLICIES, type NotifyPolicy } from '../tasks/states.ts';
 import { actorOf, type Command, type CommandContext } from './command.ts';
-import { type FoundTask, findTask, idMissing, LIST_LIMIT, liveTasks, noSuchTask } from './task-lookup.ts';
+import {
+  type FoundTask,
+  findToChange,
+  idMissing,
+  LIST_LIMIT,
+  liveTasks,
+  mayChange,
+  noSuchTask,
+} from './task-lookup.ts';
 import { listLine, nameOf, stateWord } from './task-words.ts';
 
 /** Changing the course of an errand: /cancel, /retry, /notify. */
@@ -16,10 +24,10 @@ const cancel: Command = {
   help: { en: 'stop an errand; without an id the only one there is', zh: '取消任务；只有一个任务时可省略编号' },
   async run(tx, context) {
     if (context.rest !== '') {
-      const found = await findTask(tx, context, context.rest);
-      return found ? cancelOne(tx, context, found) : noSuchTask(context, context.rest);
+      const found = await findToChange(tx, context, context.rest);
+      return typeof found === 'string' ? found : cancelOne(tx, context, found);
     }
-    const live = await liveTasks(tx, context);
+    const live = await ownTasks(tx, context);
     if (live.length === 0)
       return { en: 'Nothing is running or waiting here.', zh: '当前没有运行或等待中的任务。' }[context.lang];
     if (live.length > 1) return whichOne(tx, context, live.slice(0, LIST_LIMIT));
@@ -35,9 +43,8 @@ const retry: Command = {
   help: { en: 'run a failed or waiting errand again', zh: '重新运行失败或等待处理的任务' },
   async run(tx, context) {
     if (context.rest === '') return idMissing(context, retry.usage);
-    const found = await findTask(tx, context, context.rest);
-    if (!found) return noSuchTask(context, context.rest);
-    return retryOne(tx, context, found);
+    const found = await findToChange(tx, context, context.rest);
+    return typeof found === 'string' ? found : retryOne(tx, context, found);
   },
 };
 
@@ -56,12 +63,19 @@ const notify: Command = {
       return { en: `Which one? ${notify.usage}`, zh: `请注明通知方式：${notify.usage}` }[context.lang];
     }
     if (word === '') return idMissing(context, notify.usage);
-    const found = await findTask(tx, context, word);
-    return found ? setNotify(tx, context, found, policy) : noSuchTask(context, word);
+    const found = await findToChange(tx, context, word);
+    return typeof found === 'string' ? found : setNotify(tx, context, found, policy);
   },
 };
 
 export const controlCommands: readonly Command[] = [cancel, retry, notify];
+
+/** What is not over here and this person's to change. */
+async function ownTasks(tx: Tx, context: CommandContext): Promise<FoundTask['task'][]> {
+  const own: FoundTask['task'][] = [];
+  for (const task of await liveTasks(tx, context)) if (await mayChange(tx, context, task)) own.push(task);
+  return own;
+}
 
 async function setNotify(
   tx: Tx,

@@ -6,7 +6,7 @@ import { type LetterRow, selectLetters } from '../tasks/dead-letters-queries.ts'
 import type { LetterState } from '../tasks/states.ts';
 import { oneLine } from '../text.ts';
 import { actorOf, type Command, type CommandContext } from './command.ts';
-import { type FoundTask, findTask, LIST_LIMIT, noSuchTask } from './task-lookup.ts';
+import { type FoundTask, findToChange, LIST_LIMIT } from './task-lookup.ts';
 import { ago, nameOf } from './task-words.ts';
 
 /** Errands that ended without success and wait for a decision: /dead. */
@@ -24,8 +24,8 @@ const dead: Command = {
     const isDecision = (verb === 'replay' && reason === '') || verb === 'discard';
     if (!isDecision || id === undefined)
       return { en: `That is not how it works: ${dead.usage}`, zh: `用法：${dead.usage}` }[context.lang];
-    const found = await findTask(tx, context, id);
-    return found ? decide(tx, context, verb, found, reason) : noSuchTask(context, id);
+    const found = await findToChange(tx, context, id);
+    return typeof found === 'string' ? found : decide(tx, context, verb, found, reason);
   },
 };
 

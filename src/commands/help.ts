@@ -1,3 +1,4 @@
+import { limitedViewText } from '../notifications/refusals.ts';
 import { may } from '../sessions/rights.ts';
 import { oneLine } from '../text.ts';
 import type { Command, CommandContext } from './command.ts';
@@ -25,12 +26,13 @@ const start: Command = {
   right: 'talk',
   usage: '/start',
   help: { en: 'say hello', zh: '开始使用' },
-  async run(_tx, { lang, speaker }) {
+  async run(_tx, { lang, speaker, limitedView }) {
     const name = oneLine(speaker.name ?? '', 60);
-    return {
+    const hello = {
       en: `Hello${name === '' ? '' : ` ${name}`}! Send me on an errand, and I come back here with the answer. /help lists what I can do.`,
       zh: `您好${name === '' ? '' : `，${name}`}！把事情交给我，办完后我会在这里回复您。发送 /help 查看用法。`,
     }[lang];
+    return limitedView ? `${hello}\n${limitedViewText(lang)}` : hello;
   },
 };
 
@@ -51,7 +53,8 @@ const whoami: Command = {
 
 export const helpCommands: readonly Command[] = [help, start, whoami];
 
-const ROLES_ZH = { viewer: '观察者', operator: '操作员', approver: '审批人', admin: '管理员' } as const;
+/** Roles in Chinese. */
+export const ROLES_ZH = { viewer: '观察者', operator: '操作员', approver: '审批人', admin: '管理员' } as const;
 
 function commandLines({ lang, commands, speaker }: CommandContext): string[] {
   const head = { en: 'Commands:', zh: '命令：' }[lang];

@@ -1,5 +1,7 @@
 import { nearest } from '../flows/arg-nearest.ts';
+import { accessCommands } from './access.ts';
 import type { Command } from './command.ts';
+import { confirmCommands } from './confirm.ts';
 import { controlCommands } from './control.ts';
 import { deadCommands } from './dead.ts';
 import { helpCommands } from './help.ts';
@@ -17,8 +19,10 @@ export const COMMANDS: readonly Command[] = [
   ...logCommands,
   ...whyCommands,
   ...controlCommands,
+  ...confirmCommands,
   ...deadCommands,
   ...pairCommands,
+  ...accessCommands,
 ];
 
 const BY_NAME = new Map(

@@ -27,6 +27,12 @@ export async function startFromText(
   return routed === null ? undefined : { text: await ask(tx, context, routed) };
 }
 
+/** Whether `startFromText` would start something. */
+export function startsErrand({ rooms, text }: Pick<CommandContext, 'rooms' | 'text'>): boolean {
+  const routed = matchTrigger(rooms.templates.list(), text);
+  return routed !== null && !('problem' in routed);
+}
+
 /** Queues the errand; its arguments are checked when it starts. Says what is wrong, or that the message could have meant others. */
 async function ask(tx: Tx, context: CommandContext, routed: Routed | RouteProblem): Promise<string | undefined> {
   const { lang, route, sessionKey, inboxId, speaker, rooms } = context;

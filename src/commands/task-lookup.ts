@@ -1,8 +1,10 @@
+import { mayWith } from '../sessions/rights.ts';
 import type { Tx } from '../store/tx.ts';
 import { getTask, listTasks } from '../tasks/read.ts';
 import type { TaskState } from '../tasks/states.ts';
 import type { TaskRecord } from '../tasks/task.ts';
 import type { CommandContext } from './command.ts';
+import { askerOfFlow } from './owner-queries.ts';
 
 /** States of what is not over, in the order of lists. */
 export const LIVE: readonly TaskState[] = ['running', 'leased', 'waiting', 'queued', 'paused'];
@@ -31,6 +33,27 @@ export async function findTask(
   return task.sessionKey === sessionKey || speaker.role === 'admin' ? { id, task } : undefined;
 }
 
+/**
+ * The task whose course a person wants to change, else what to say to them: that there is none, or, in a group, that somebody else has
+ * asked for it.
+ */
+export async function findToChange(tx: Tx, context: CommandContext, word: string): Promise<FoundTask | string> {
+  const found = await findTask(tx, context, word);
+  if (!found) return noSuchTask(context, word);
+  return (await mayChange(tx, context, found.task)) ? found : notYours(context, found.task);
+}
+
+/** Whether it is this person's: in a group one conversation has many people, and who administers may change everything. */
+export async function mayChange(
+  tx: Tx,
+  { rooms, route, sessionKey, speaker }: CommandContext,
+  { sessionKey: whose, flowId }: Pick<TaskRecord, 'sessionKey' | 'flowId'>,
+): Promise<boolean> {
+  const flow = route.chatKind === 'direct' || flowId === undefined ? undefined : rooms.ids.decode(flowId);
+  const ownerId = flow === undefined ? undefined : (await tx.all(askerOfFlow, { flow }))[0]?.user_id;
+  return mayWith(speaker.role, speaker.userId, 'run', { sameConversation: whose === sessionKey, ownerId });
+}
+
 /** What is not over in this conversation, oldest first within each state; at most `LIST_LIMIT` and one more of each. */
 export async function liveTasks(tx: Tx, { rooms, sessionKey }: CommandContext): Promise<TaskRecord[]> {
   const found: TaskRecord[] = [];
@@ -47,6 +70,13 @@ export function noSuchTask({ lang }: CommandContext, word: string): string {
   return {
     en: `There is no errand ${shown} in this conversation. /tasks lists the last ones.`,
     zh: `本会话中没有编号为 ${shown} 的任务。发送 /tasks 查看最近的任务。`,
+  }[lang];
+}
+
+function notYours({ lang }: CommandContext, { taskId }: TaskRecord): string {
+  return {
+    en: `Somebody else has asked for ${taskId}: only they and administrators can change it.`,
+    zh: `${taskId} 是其他人提交的任务，只有本人和管理员可以更改。`,
   }[lang];
 }
 

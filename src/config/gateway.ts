@@ -26,6 +26,8 @@ export interface GatewaySettings {
   agentRate: number;
   /** Keys of conversations that are told when an agent goes away and when it is back. */
   alertSessions: readonly string[];
+  /** Messages that are older are asked about before they start anything; null: none is. */
+  staleAfterMs: number | null;
   /** How long finished tasks, their flows and their messages are kept before they are archived and pruned. */
   retentionMs: number;
   logLevel: 'debug' | 'info' | 'warn' | 'error' | 'silent';
@@ -78,6 +80,7 @@ const SHAPE = {
   ERRAND_LANE_WARN_MS: setting.integer(100, 86_400_000).default(2_000),
   ERRAND_AGENT_RATE: setting.integer(1, 1_000_000).default(2_000),
   ERRAND_ALERT_SESSIONS: setting.list().optional(),
+  ERRAND_STALE_AFTER: z.union([z.literal('off'), setting.duration()]).default(1_800_000),
   ERRAND_RETENTION_DAYS: setting.integer(1, 3_650).default(7),
   ERRAND_LOG_LEVEL: setting.oneOf(['debug', 'info', 'warn', 'error', 'silent']).default('info'),
   TELEGRAM_BOT_TOKEN: z
@@ -193,6 +196,7 @@ function settingsOf(values: Values, cwd: string): GatewaySettings {
     laneWarnMs: values.ERRAND_LANE_WARN_MS,
     agentRate: values.ERRAND_AGENT_RATE,
     alertSessions: [...new Set(values.ERRAND_ALERT_SESSIONS ?? [])],
+    staleAfterMs: values.ERRAND_STALE_AFTER === 'off' ? null : values.ERRAND_STALE_AFTER,
     retentionMs: values.ERRAND_RETENTION_DAYS * 86_400_000,
     logLevel: values.ERRAND_LOG_LEVEL,
     telegram: telegramOf(values),

@@ -20,7 +20,7 @@ export interface TriggerMatch {
 export const COMMAND_WORDS: ReadonlySet<string> = new Set(
   (
     'help start whoami run status tasks task logs why cancel retry stop flows flow queue notify approve reject answer ' +
-    'cron agents dead resend pair 帮助 开始 我是谁 运行 状态 任务列表 任务 日志 为什么 取消 重试 死信 配对'
+    'cron agents dead resend pair access yes no 帮助 开始 我是谁 运行 状态 任务列表 任务 日志 为什么 取消 重试 死信 配对 权限 是 否'
   ).split(' '),
 );
 

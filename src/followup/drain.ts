@@ -13,6 +13,7 @@ import type { Store } from '../store/store.ts';
 import type { Tx } from '../store/tx.ts';
 import type { ArgValue } from '../tasks/run-words.ts';
 import type { Emit, NewTask, TaskEvent } from '../tasks/task.ts';
+import type { Refusals } from '../telemetry/refusals.ts';
 import { enqueueFollowups, type NewFollowup } from './followup.ts';
 import { type QueuedFollowup, queuedFollowups, settleFollowup } from './queries.ts';
 import { createRowLoop, type RowLoop } from './row-loop.ts';
@@ -32,6 +33,8 @@ export interface FollowupOptions {
   readonly isDraining?: () => boolean;
   /** Says that nobody can take such a task as things are; the person is told. Absent: never. */
   readonly hintFor?: (task: NewTask) => { readonly text: Readonly<Record<Lang, string>> } | undefined;
+  /** Counts who was refused. Absent: nobody counts. */
+  readonly refusals?: Pick<Refusals, 'count'>;
   /** Pause before an errand whose start failed is tried again, milliseconds; default 1 s. */
   readonly retryPauseMs?: number;
 }
@@ -93,6 +96,15 @@ async function startErrand(tx: Tx, row: QueuedFollowup, options: FollowupOptions
     access.role === 'admin' ||
     (access.role !== null && template.roles.includes(access.role));
   if (!access.may('run') || !isInRoles) {
+    tx.afterCommit(() => {
+      options.refusals?.count('role');
+      options.log.info('access.refused', {
+        channel: route.channel,
+        account: route.account,
+        reason: 'role',
+        userId: row.user_id,
+      });
+    });
     return refuse(tx, row, options, { reason: 'not_allowed', text: mayNot(lang, template.title[lang]) });
   }
   const args = argsOf(template, row, options);

@@ -19,6 +19,7 @@ import type { Breakers } from '../tasks/breakers.ts';
 import type { TaskLine } from '../tasks/claim.ts';
 import type { Controls } from '../tasks/controls.ts';
 import type { Emit, TaskEvent } from '../tasks/task.ts';
+import type { Refusals } from '../telemetry/refusals.ts';
 import type { AdminAuth } from './auth.ts';
 
 /** What the routes may use; made by app.ts. */
@@ -45,6 +46,7 @@ export interface Rooms {
   readonly controls: Controls;
   readonly outbox: Outbox;
   readonly taskAudit: TaskAudit;
+  readonly refusals: Refusals;
   /** By `channel/account`. */
   readonly channels: ReadonlyMap<string, Channel>;
   /** The web chat's side of the inbox. */

@@ -4,6 +4,7 @@ import type { Outbox } from '../outbox/enqueue.ts';
 import { storable } from '../outbox/message.ts';
 import type { Store } from '../store/store.ts';
 import type { Tx, Verb } from '../store/tx.ts';
+import { extraText } from './extra.ts';
 import { getState, insertIncoming, putStates, takeLease } from './inbox/queries.ts';
 
 export interface ChannelPortOptions {
@@ -106,6 +107,7 @@ function inboxRow(message: IncomingMessage, id: number, { channel, account }: Ch
     storable(text),
     addressed ? 1 : 0,
     sentAt === undefined ? null : Math.round(sentAt),
+    extraText(message),
   ];
 }
 

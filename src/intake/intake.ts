@@ -1,32 +1,42 @@
-import type { ChannelName, Route } from '../channels/channel.ts';
+import type { Route } from '../channels/channel.ts';
 import type { CommandRooms } from '../commands/command.ts';
 import { messageOf } from '../errors.ts';
 import { createRowLoop, type RowLoop } from '../followup/row-loop.ts';
 import type { Log } from '../log.ts';
-import { groupClosedText, pairingFullText, pairingText } from '../notifications/pairing.ts';
-import { asRich, type Words } from '../rich-text.ts';
+import { limitedViewText } from '../notifications/refusals.ts';
+import { asRich } from '../rich-text.ts';
 import { accessIn } from '../sessions/access.ts';
 import { sessionKeyOf } from '../sessions/keys.ts';
 import { type Lang, langOf } from '../sessions/lang.ts';
-import { requestPairing } from '../sessions/pairing.ts';
-import type { Role } from '../sessions/rights.ts';
+import { GROUP_MS, mayTell } from '../sessions/refusals.ts';
 import { getSession, touchSessions } from '../sessions/sessions.ts';
 import type { Store } from '../store/store.ts';
 import type { Tx } from '../store/tx.ts';
-import { answer, isForClosedGroups } from './answer.ts';
+import type { RefusalReason, Refusals } from '../telemetry/refusals.ts';
+import { type Admitted, admit } from './admission.ts';
+import { answer } from './answer.ts';
+import { doubtOf } from './doubt.ts';
+import { extraOf } from './extra.ts';
 import { countAttempt, type NewInboxRow, newMessages, settleMessage } from './queries.ts';
+import { ignored, replyKey, type Verdict } from './verdict.ts';
 
 export interface IntakeOptions {
   readonly store: Store;
   readonly log: Log;
   /** What commands act through. */
   readonly rooms: CommandRooms;
+  /** Counts who was refused. Absent: nobody counts. */
+  readonly refusals?: Pick<Refusals, 'count'>;
+  /** Older messages are asked about before they start anything, milliseconds; null: never; default 30 min. */
+  readonly staleAfterMs?: number | null;
   /** Pause before a message that could not be worked off is tried again, milliseconds; default 1 s. */
   readonly retryPauseMs?: number;
 }
 
 /** A message whose processing throws is put aside after so many tries, with an apology. */
 export const MAX_ATTEMPTS = 3;
+
+const STALE_AFTER_MS = 1_800_000;
 
 /**
  * The loop inbox → access → command or errand. Each message is worked off in one transaction: the effect, the answer and the mark
@@ -44,72 +54,45 @@ export function createIntake(options: IntakeOptions): RowLoop {
   });
 }
 
-/** What became of a message. */
-interface Verdict {
-  status: 'done' | 'refused' | 'ignored' | 'failed';
-  /** Why, as a stable word; null for `done`. */
-  reason: string | null;
-  reply?: Words | undefined;
-}
-
 async function workOff(tx: Tx, row: NewInboxRow, options: IntakeOptions): Promise<void> {
   const route = JSON.parse(row.route) as Route;
   await settle(tx, row, route, await verdictOn(tx, row, route, options), options);
 }
 
 async function verdictOn(tx: Tx, row: NewInboxRow, route: Route, options: IntakeOptions): Promise<Verdict> {
-  if (row.kind === 'other') return ignored('not_text');
+  if (row.kind === 'other') return extraOf(row).joined ? arrived(tx, row, route, options) : ignored('not_text');
   if (row.addressed === 0) return ignored('not_addressed');
   const text = row.text.trim();
   if (text === '') return ignored('empty');
-  if (row.sender_id === null) return refused('anonymous');
-  const access = await accessIn(tx, route, row.sender_id);
-  if (access.role === null)
-    return access.revoked ? refused('revoked') : stranger(tx, row, row.sender_id, route, options);
-  if (!access.chatAllowed && !isForClosedGroups(text)) {
-    return { ...refused('group_not_allowed'), reply: groupClosedText(langOf(undefined, text, options.rooms.lang)) };
-  }
-  return conversation(tx, row, { userId: row.sender_id, role: access.role, text }, route, options);
+  const admitted = await admit(tx, { row, route, text, lang: options.rooms.lang });
+  return 'status' in admitted ? admitted : conversation(tx, row, { ...admitted, text }, route, options);
 }
 
 async function conversation(
   tx: Tx,
   row: NewInboxRow,
-  { userId, role, text }: { userId: string; role: Role; text: string },
+  { userId, role, text }: Admitted & { readonly text: string },
   route: Route,
-  { rooms }: IntakeOptions,
+  { rooms, staleAfterMs = STALE_AFTER_MS }: IntakeOptions,
 ): Promise<Verdict> {
   const sessionKey = sessionKeyOf(route, userId);
+  const doubt = await doubtOf(tx, row, { route, sessionKey }, staleAfterMs);
+  if (doubt && 'status' in doubt) return doubt;
   await touchSessions(tx, [{ sessionKey, route, at: row.received_at }]);
   const lang = langOf(await getSession(tx, sessionKey), text, rooms.lang);
   const speaker = { userId, name: row.sender_name, role };
-  const reply = await answer(tx, { text, lang, speaker, route, sessionKey, inboxId: row.id, rooms });
-  return { status: 'done', reason: null, reply };
+  const { limitedView } = extraOf(row);
+  return answer(tx, { text, lang, speaker, route, sessionKey, inboxId: row.id, rooms, doubt, limitedView });
 }
 
-/** A code and nothing else; silence while the last code is fresh. */
-async function stranger(
-  tx: Tx,
-  row: NewInboxRow,
-  userId: string,
-  route: Route,
-  { rooms }: IntakeOptions,
-): Promise<Verdict> {
-  const key = { channel: row.channel as ChannelName, account: row.account, userId };
-  const asked = await requestPairing(tx, {
-    ...key,
-    route,
-    ...(row.sender_name === null ? {} : { name: row.sender_name }),
-  });
-  const lang = langOf(undefined, row.text, rooms.lang);
-  switch (asked.outcome) {
-    case 'code':
-      return { ...refused('not_paired'), reply: pairingText(lang, asked.code, asked.expiresAt - tx.now) };
-    case 'full':
-      return { ...refused('not_paired'), reply: pairingFullText(lang) };
-    default:
-      return refused('not_paired');
-  }
+/** Somebody we know has added the bot to a group in which it does not see everything: said at once, or it looks deaf. */
+async function arrived(tx: Tx, row: NewInboxRow, route: Route, { rooms }: IntakeOptions): Promise<Verdict> {
+  const { channel, account } = route;
+  const { role } = await accessIn(tx, route, row.sender_id ?? undefined);
+  if (role === null || !extraOf(row).limitedView) return ignored('joined');
+  if (!(await mayTell(tx, [{ channel, account, whom: `chat:${route.chat}`, everyMs: GROUP_MS }])))
+    return ignored('joined');
+  return { ...ignored('joined'), reply: limitedViewText(langOf(undefined, row.sender_name ?? '', rooms.lang)) };
 }
 
 async function onFault(tx: Tx, row: NewInboxRow, error: unknown, options: IntakeOptions): Promise<void> {
@@ -127,16 +110,26 @@ async function settle(
   row: NewInboxRow,
   route: Route | undefined,
   verdict: Verdict,
-  { rooms }: IntakeOptions,
+  options: IntakeOptions,
 ): Promise<void> {
   const { status, reason, reply } = verdict;
   const session = status === 'ignored' || !route || row.sender_id === null ? null : sessionKeyOf(route, row.sender_id);
+  if (verdict.refusal !== undefined) tellOf(tx, row, verdict.refusal, options);
   const marked = await tx.all(settleMessage, { id: row.id, status, session, reason, now: tx.now });
   // Thrown, so that the effect of a message that is not new any more is rolled back.
   if (marked.length === 0) throw new Error('the message was worked off by somebody else');
   if (reply === undefined || route === undefined) return;
-  const key = { dedupeKey: `inbox:${row.id}:reply`, ...(session === null ? {} : { sessionKey: session }) };
-  await rooms.outbox.enqueue(tx, [{ route, kind: 'reply', ...asRich(reply), ...key }]);
+  const key = { dedupeKey: replyKey(row.id), ...(session === null ? {} : { sessionKey: session }) };
+  await options.rooms.outbox.enqueue(tx, [{ route, kind: 'reply', ...asRich(reply), ...key }]);
+}
+
+/** What was rolled back was not refused. */
+function tellOf(tx: Tx, row: NewInboxRow, reason: RefusalReason, { log, refusals }: IntakeOptions): void {
+  const { channel, account, sender_id: userId } = row;
+  tx.afterCommit(() => {
+    refusals?.count(reason);
+    log.info('access.refused', { channel, account, reason, ...(userId === null ? {} : { userId }) });
+  });
 }
 
 function routeOf(row: NewInboxRow): Route | undefined {
@@ -152,12 +145,4 @@ function apology(lang: Lang): string {
     en: 'Something went wrong on my side, and I could not act on your message. An administrator can find the reason in the log.',
     zh: '我这边出了问题，没能处理您的消息。管理员可以在日志中查看原因。',
   }[lang];
-}
-
-function ignored(reason: string): Verdict {
-  return { status: 'ignored', reason };
-}
-
-function refused(reason: string): Verdict {
-  return { status: 'refused', reason };
 }

@@ -31,12 +31,18 @@ export async function approveAndTell(
   return answer;
 }
 
-/** The whole answer to an unpaired person: the code and what to do with it. */
-export function pairingText(lang: Lang, code: string, validMs: number): string {
+/**
+ * The whole answer to an unpaired person: the code and what to do with it.
+ * @param id how an administrator sees them, `telegram:42`
+ */
+export function pairingText(
+  lang: Lang,
+  { code, id, validMs }: { readonly code: string; readonly id: string; readonly validMs: number },
+): string {
   const valid = duration(lang, validMs);
   return {
-    en: `We have not met yet. Give this code to an administrator, who sends me: /pair approve ${code}\nIt is valid for ${valid}.`,
-    zh: `我们还不认识。请把配对码交给管理员，由管理员发送：/pair approve ${code}\n配对码有效期 ${valid}。`,
+    en: `We have not met yet. Give this code to an administrator, who sends me: /pair approve ${code}\nIt is valid for ${valid}. Your id is ${id}.`,
+    zh: `我们还不认识。请把配对码交给管理员，由管理员发送：/pair approve ${code}\n配对码有效期 ${valid}。您的编号是 ${id}。`,
   }[lang];
 }
 
@@ -45,14 +51,6 @@ export function pairingFullText(lang: Lang): string {
   return {
     en: 'We have not met yet, and too many people are waiting to be let in. Please try again later.',
     zh: '我们还不认识，目前等待配对的人太多，请稍后再试。',
-  }[lang];
-}
-
-/** The person is known, the group is not. */
-export function groupClosedText(lang: Lang): string {
-  return {
-    en: 'I may not work in this group yet. An administrator can allow it by sending /pair group here; or write to me directly.',
-    zh: '我还没有被允许在这个群里工作。管理员在群里发送 /pair group 即可开通，您也可以直接给我发消息。',
   }[lang];
 }
 

@@ -72,8 +72,8 @@ const oldSession = hot<MoveParams>(
 const access = hot<MoveParams>(
   'outbox.move_access',
   (_d, p) => sql`
-  insert into group_access (channel, account, chat, allowed_at, allowed_by)
-  select channel, account, ${p.to_chat}, allowed_at, allowed_by from group_access
+  insert into group_access (channel, account, chat, allowed_at, allowed_by, policy)
+  select channel, account, ${p.to_chat}, allowed_at, allowed_by, policy from group_access
   where channel = ${p.channel} and account = ${p.account} and chat = ${p.chat}
   on conflict (channel, account, chat) do nothing`,
 );

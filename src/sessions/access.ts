@@ -9,14 +9,14 @@ import {
   deleteGroup,
   deletePairing,
   type GroupKey,
-  groupAllowed,
-  insertGroup,
+  groupPolicy,
   pendingPairings,
   personById,
   personByUser,
   revokePerson,
+  upsertGroup,
 } from './queries.ts';
-import { may, type Right, type Role } from './rights.ts';
+import { type GroupPolicy, may, type Right, type Role } from './rights.ts';
 
 /** A person on one channel account. The same human on two channels is two of them. */
 export interface PersonKey {
@@ -54,6 +54,8 @@ export async function whoIs(
 export interface Access extends Identity {
   /** True for direct chats. */
   readonly chatAllowed: boolean;
+  /** Of an allowed group (also one that is `off`); null: a direct chat, or a group nobody has allowed. */
+  readonly group: GroupPolicy | null;
   /** In groups both the chat and the person must be allowed. */
   may(right: Right): boolean;
 }
@@ -62,9 +64,12 @@ export interface Access extends Identity {
 export async function accessIn(reader: Reader, route: Route, userId: string | undefined): Promise<Access> {
   const { channel, account, chat } = route;
   const identity = await whoIs(reader, { channel, account, userId });
-  const chatAllowed =
-    route.chatKind === 'direct' || (await reader.all(groupAllowed, { channel, account, chat })).length > 0;
-  return { ...identity, chatAllowed, may: (right) => chatAllowed && may(identity.role, right) };
+  const group =
+    route.chatKind === 'direct'
+      ? null
+      : ((await reader.all(groupPolicy, { channel, account, chat }))[0]?.policy ?? null);
+  const chatAllowed = route.chatKind === 'direct' || (group !== null && group !== 'off');
+  return { ...identity, chatAllowed, group, may: (right) => chatAllowed && may(identity.role, right) };
 }
 
 export async function getPerson(reader: Reader, key: PersonKey): Promise<Person | undefined> {
@@ -102,10 +107,20 @@ export async function setRole(tx: Tx, key: PersonKey, role: Role, by: string): P
   return personOf(row!);
 }
 
-/** Lets allowed people act in this group. Answers whether that is a change. */
+/** Lets allowed people act in this group, as it was set before if it is open already. Answers whether that is a change. */
 export async function allowGroup(tx: Tx, group: GroupKey, by: string): Promise<boolean> {
-  if ((await insertGroup(tx, group, by)) === 0) return false;
-  await audit(tx, { actor: by, action: 'group.allowed', target: groupText(group) });
+  const [known] = await tx.all(groupPolicy, { ...group });
+  return known && known.policy !== 'off' ? false : setGroupPolicy(tx, group, 'mention', by);
+}
+
+/** Allows a group where it was not, and says what is acted on in it. Answers whether that is a change. */
+export async function setGroupPolicy(tx: Tx, group: GroupKey, policy: GroupPolicy, by: string): Promise<boolean> {
+  const [known] = await tx.all(groupPolicy, { ...group });
+  if (known?.policy === policy) return false;
+  await upsertGroup(tx, group, policy, by);
+  const entry = { actor: by, target: groupText(group) };
+  if (known) await audit(tx, { ...entry, action: 'group.policy', data: { from: known.policy, to: policy } });
+  else await audit(tx, { ...entry, action: 'group.allowed', data: { policy } });
   return true;
 }
 
@@ -123,12 +138,18 @@ interface PendingPairing extends PersonKey {
   readonly expiresAt: number;
 }
 
+interface AllowedGroup extends GroupKey {
+  readonly policy: GroupPolicy;
+  readonly allowedAt: number;
+  readonly allowedBy: string;
+}
+
 export interface AccessList {
   /** Also revoked ones. */
   readonly people: readonly Person[];
   /** Who asked and waits; codes are nowhere. */
   readonly pending: readonly PendingPairing[];
-  readonly groups: readonly (GroupKey & { readonly allowedAt: number; readonly allowedBy: string })[];
+  readonly groups: readonly AllowedGroup[];
 }
 
 /** @param now leaves out pairings that are over */
@@ -143,10 +164,11 @@ export async function listAccess(reader: Reader, now: number): Promise<AccessLis
     requestedAt: row.created_at,
     expiresAt: row.expires_at,
   }));
-  const groups = (await allGroups(reader)).map(({ channel, account, chat, allowed_at, allowed_by }) => ({
+  const groups = (await allGroups(reader)).map(({ channel, account, chat, policy, allowed_at, allowed_by }) => ({
     channel,
     account,
     chat,
+    policy: policy as GroupPolicy,
     allowedAt: allowed_at,
     allowedBy: allowed_by,
   }));

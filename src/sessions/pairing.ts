@@ -9,11 +9,12 @@ import {
   deleteExpiredPairings,
   deletePairing,
   insertPairing,
+  oldestPairing,
   pairingByHash,
   pairingByUser,
   upsertPerson,
 } from './queries.ts';
-import type { Role } from './rights.ts';
+import { DEFAULT_ROLE, type Role } from './rights.ts';
 
 const CODE_CHARS = 8;
 /** How long a code is good for. */
@@ -22,6 +23,8 @@ const PAIRING_MS = 3_600_000;
 const NEW_CODE_MS = 60_000;
 /** People who wait, per channel account: strangers cannot fill the list without end. */
 export const MAX_PENDING = 100;
+/** So long a code cannot be pushed out by others who ask; after it the longest wait makes room. So nobody can shut the door for long. */
+export const SURE_MS = 600_000;
 /** Wrong codes of one approver within `WRONG_CODE_MS`. */
 const MAX_WRONG_CODES = 5;
 const WRONG_CODE_MS = 600_000;
@@ -37,7 +40,7 @@ export type PairingAnswer =
   | { readonly outcome: 'code'; readonly code: string; readonly expiresAt: number }
   /** The last code is younger than a minute: say nothing, or that it is on its way. */
   | { readonly outcome: 'already_sent'; readonly code: undefined; readonly alreadySentAt: number }
-  /** Too many wait: tell the person to try later. */
+  /** Too many wait, all of them for a short time: tell the person to try later. */
   | { readonly outcome: 'full'; readonly code: undefined }
   /** Nothing to pair. A revoked person is let in again by a role only. */
   | { readonly outcome: 'paired' | 'revoked'; readonly code: undefined };
@@ -53,8 +56,7 @@ export async function requestPairing(tx: Tx, request: PairingRequest): Promise<P
     return { outcome: 'already_sent', code: undefined, alreadySentAt: pending.created_at };
   }
   if (pending) await deletePairing(tx, key);
-  else if ((await countPairings(tx, key.channel, key.account)) >= MAX_PENDING)
-    return { outcome: 'full', code: undefined };
+  else if (!(await makeRoom(tx, key))) return { outcome: 'full', code: undefined };
   const code = randomCode(CODE_CHARS);
   const expiresAt = tx.now + PAIRING_MS;
   const route = JSON.stringify(request.route);
@@ -81,7 +83,7 @@ export async function approvePairing(
   tx: Tx,
   code: string,
   by: string,
-  role: Role = 'operator',
+  role: Role = DEFAULT_ROLE,
 ): Promise<ApprovalAnswer> {
   const wrong = await countAudit(tx, by, 'access.wrong_code', tx.now - WRONG_CODE_MS);
   if (wrong >= MAX_WRONG_CODES) return { outcome: 'too_many_wrong_codes', retryAfterMs: WRONG_CODE_MS };
@@ -96,6 +98,17 @@ export async function approvePairing(
   const target = personText({ channel: channel as ChannelName, account, userId: user });
   await audit(tx, { actor: by, action: 'access.approved', target, data: { role } });
   return { outcome: 'approved', person: personOf(row!), route: JSON.parse(pairing.route) as Route };
+}
+
+/** False where the list is full of people who have only just asked. */
+async function makeRoom(tx: Tx, { channel, account }: { channel: ChannelName; account: string }): Promise<boolean> {
+  if ((await countPairings(tx, channel, account)) < MAX_PENDING) return true;
+  const [oldest] = await oldestPairing(tx, channel, account);
+  if (!oldest || tx.now - oldest.created_at < SURE_MS) return false;
+  await deletePairing(tx, { channel, account, user: oldest.user_id });
+  const target = personText({ channel, account, userId: oldest.user_id });
+  await audit(tx, { actor: 'gateway', action: 'access.pairing_dropped', target });
+  return true;
 }
 
 /** As people type codes: small letters, blanks and dashes, look-alikes. */

@@ -2,6 +2,7 @@ import { type Compilable, sql } from 'kysely';
 import { hot } from '../store/dialect.ts';
 import type { PersonTable, SessionTable } from '../store/tables.ts';
 import type { Reader, Tx } from '../store/tx.ts';
+import type { GroupPolicy } from './rights.ts';
 
 const SESSION_COLUMNS = { session_key: 'text', route: 'text', at: 'int' } as const;
 
@@ -40,10 +41,34 @@ export const personByUser = hot<PersonKey, PersonTable>(
   (_d, p) => sql`select * from person where channel = ${p.channel} and account = ${p.account} and user_id = ${p.user}`,
 );
 
-export const groupAllowed = hot<{ channel: string; account: string; chat: string }, { chat: string }>(
+export const groupPolicy = hot<{ channel: string; account: string; chat: string }, { policy: GroupPolicy }>(
   'group.get',
   (_d, p) =>
-    sql`select chat from group_access where channel = ${p.channel} and account = ${p.account} and chat = ${p.chat}`,
+    sql`select policy from group_access where channel = ${p.channel} and account = ${p.account} and chat = ${p.chat}`,
+);
+
+/** Answers `whom` where nobody of that name was told since `before`, and notes that they are told now. */
+export const noteTold = hot<
+  { channel: string; account: string; whom: string; now: number; before: number },
+  { whom: string }
+>(
+  'refusal.told',
+  (_d, p) => sql`
+  insert into refusal_notice (channel, account, whom, told_at) values (${p.channel}, ${p.account}, ${p.whom}, ${p.now})
+  on conflict (channel, account, whom) do update set told_at = excluded.told_at
+  where refusal_notice.told_at <= ${p.before} or refusal_notice.told_at > excluded.told_at
+  returning whom`,
+);
+
+export const unsayTold = hot<{ channel: string; account: string; whom: string }>(
+  'refusal.unsay',
+  (_d, p) =>
+    sql`delete from refusal_notice where channel = ${p.channel} and account = ${p.account} and whom = ${p.whom}`,
+);
+
+export const forgetTold = hot<{ before: number }>(
+  'refusal.forget',
+  (_d, p) => sql`delete from refusal_notice where told_at <= ${p.before}`,
 );
 
 export function personById(reader: Reader, id: number) {
@@ -89,6 +114,20 @@ export async function countPairings(reader: Reader, channel: string, account: st
       .where('account', '=', account),
   );
   return Number(row?.count ?? 0);
+}
+
+/** Of those who wait on this account, who has waited longest. */
+export function oldestPairing(reader: Reader, channel: string, account: string) {
+  return reader.fetch(
+    reader.dialect.build
+      .selectFrom('pairing')
+      .select(['user_id', 'created_at'])
+      .where('channel', '=', channel)
+      .where('account', '=', account)
+      .orderBy('created_at')
+      .orderBy('id')
+      .limit(1),
+  );
 }
 
 export function deleteExpiredPairings(tx: Tx): Promise<number> {
@@ -171,12 +210,17 @@ export interface GroupKey {
   readonly chat: string;
 }
 
-export function insertGroup(tx: Tx, { channel, account, chat }: GroupKey, by: string): Promise<number> {
+export function upsertGroup(
+  tx: Tx,
+  { channel, account, chat }: GroupKey,
+  policy: GroupPolicy,
+  by: string,
+): Promise<number> {
   return tx.exec(
     tx.dialect.build
       .insertInto('group_access')
-      .values({ channel, account, chat, allowed_at: tx.now, allowed_by: by })
-      .onConflict((conflict) => conflict.doNothing()),
+      .values({ channel, account, chat, policy, allowed_at: tx.now, allowed_by: by })
+      .onConflict((conflict) => conflict.columns(['channel', 'account', 'chat']).doUpdateSet({ policy })),
   );
 }
 

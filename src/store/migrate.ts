@@ -15,6 +15,7 @@ import { releasesSchema } from './migrations/0012-releases.ts';
 import { boundsSchema } from './migrations/0013-bounds.ts';
 import { marksSchema } from './migrations/0014-marks.ts';
 import { deliverySchema } from './migrations/0015-delivery.ts';
+import { accessSchema } from './migrations/0016-access.ts';
 
 export interface Migration {
   readonly version: number;
@@ -39,6 +40,7 @@ export const MIGRATIONS: readonly Migration[] = [
   boundsSchema,
   marksSchema,
   deliverySchema,
+  accessSchema,
 ];
 
 /**

@@ -165,6 +165,8 @@ export interface GroupAccessTable {
   chat: string;
   allowed_at: number;
   allowed_by: string;
+  /** What the bot acts on there: `mention`, `commands`, `off`. */
+  policy: string;
 }
 
 export interface InboxTable {
@@ -185,6 +187,10 @@ export interface InboxTable {
   session_key: string | null;
   reason: string | null;
   done_at: number | null;
+  /** JSON, null for most: `extra` of intake/extra.ts. */
+  extra: Json | null;
+  /** Since when the person has been asked whether to act on it; null: nobody waits for an answer. */
+  asked_at: number | null;
 }
 
 export interface FollowupTable {
@@ -338,4 +344,5 @@ export interface Tables {
   agent_alert: AgentAlertTable;
   log_follow: LogFollowTable;
   send_rate: SendRateTable;
+  refusal_notice: { channel: string; account: string; whom: string; told_at: number };
 }

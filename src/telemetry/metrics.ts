@@ -8,6 +8,8 @@ export interface Figures {
   readonly tasks: ReadonlyMap<string, number>;
   /** Tasks that ended since this process started, by final state. */
   readonly finished: ReadonlyMap<string, number>;
+  /** Messages of people who may not, since this process started, by reason. */
+  readonly refused: ReadonlyMap<string, number>;
   /** Messages that are not `sent` or `superseded`, by state. */
   readonly outbox: ReadonlyMap<string, number>;
   /** Messages that nobody has worked off. */
@@ -34,6 +36,7 @@ export interface MetricLabels {
   readonly liveStates: readonly string[];
   readonly finalStates: readonly string[];
   readonly outboxStates: readonly string[];
+  readonly refusals: readonly string[];
 }
 
 export interface Metrics {
@@ -98,11 +101,19 @@ function messageSeries(registry: Registry, labels: MetricLabels): Series {
     'errand_inbox_oldest_new_seconds',
     'Age of the oldest message that waits to be worked off.',
   );
+  const refused = counter(
+    registry,
+    'errand_access_refused_total',
+    'Messages of people who may not, since the process started, by reason.',
+    ['reason'],
+  );
   return (figures) => {
     for (const state of labels.outboxStates) outbox.set({ state }, figures.outbox.get(state) ?? 0);
     outboxAge.set(seconds(figures.oldest.outbox, figures.now));
     inbox.set(figures.inboxNew);
     inboxAge.set(seconds(figures.oldest.inbox, figures.now));
+    refused.reset();
+    for (const reason of labels.refusals) refused.inc({ reason }, figures.refused.get(reason) ?? 0);
   };
 }
 

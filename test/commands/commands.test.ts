@@ -56,6 +56,9 @@ describe('every command', () => {
     ['/task zzzz', /no errand zzzz in this conversation/, /没有编号为 zzzz 的任务/],
     ['/dead', /^No errand has failed for good\.$/, /^没有最终失败的任务。$/],
     ['/pair', /not allowed to use \/pair/, /没有权限使用 \/pair/],
+    ['/yes', /no open question/, /没有等待您回答的问题/],
+    ['/no', /no open question/, /没有等待您回答的问题/],
+    ['/access', /not allowed to use \/access/, /没有权限使用 \/access/],
     ['/staus', /I do not know \/staus\. Did you mean \/status\?/, /没有 \/staus 这个命令。您是不是要找 \/status/],
     ['/cancel <id>', /^Cancelled before it started: Hello \(Ada\)\.$/, /^已在开始前取消：问候 \(Ada\)。$/],
   ];
@@ -94,7 +97,9 @@ describe('every command', () => {
     const help = await reply('5', '/help');
     expect(help).toContain('/status');
     expect(help).not.toMatch(/\/cancel|\/run|\/pair|Errands/);
-    expect(await reply('5', '/cancel')).toBe('You are not allowed to use /cancel.');
+    expect(await reply('5', '/cancel')).toBe(
+      'You are not allowed to use /cancel (you are telegram:5); an administrator can change that.',
+    );
     expect(await reply('5', 'greet Ada')).toContain('not allowed to run');
   });
 

@@ -38,6 +38,7 @@ it('without any variable the gateway is a local one, with the times of the docum
     offlineMs: 90_000,
     cancelGraceMs: 30_000,
     alertSessions: [],
+    staleAfterMs: 1_800_000,
     retentionMs: 7 * 86_400_000,
     logLevel: 'info',
     telegram: undefined,

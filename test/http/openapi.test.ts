@@ -49,6 +49,8 @@ const EXPECTED = [
   'GET /api/audit',
   'GET /api/stats',
   'GET /api/inbox/{id}',
+  'GET /api/inbox',
+  'POST /api/inbox/{id}/retry',
   'GET /api/dead-letters',
   'GET /api/dead-letters/{taskId}',
   'POST /api/dead-letters/replay',

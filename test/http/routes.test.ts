@@ -332,6 +332,14 @@ describe('access', () => {
     expect((await get<{ groups: unknown[] }>('/api/access')).body.groups).toMatchObject([
       { ...group, allowedBy: 'api:admin' },
     ]);
+    expect((await post('/api/access/groups', { ...group, policy: 'commands' })).body).toEqual({ changed: true });
+    expect((await post('/api/access/groups', { ...group, policy: 'commands' })).body).toEqual({ changed: false });
+    expect((await get<{ groups: unknown[] }>('/api/access')).body.groups).toMatchObject([{ policy: 'commands' }]);
+    for (const wrong of [{ policy: 'loud' }, { policy: 'off', allow: false }])
+      expect((await post<Problem>('/api/access/groups', { ...group, ...wrong })).body).toMatchObject({
+        code: 'invalid_request',
+        field: 'policy',
+      });
     expect((await post('/api/access/groups', { ...group, allow: false })).body).toEqual({ changed: true });
     expect((await post<Problem>('/api/access/groups', { ...group, channel: 'fax' })).body).toMatchObject({
       status: 400,

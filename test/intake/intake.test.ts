@@ -1,6 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { AppError } from '../../src/errors.ts';
 import { createIntake, MAX_ATTEMPTS } from '../../src/intake/intake.ts';
+import { listParked, retryParked } from '../../src/intake/parked.ts';
 import { silentLog } from '../../src/log.ts';
 import { allowGroup, revoke } from '../../src/sessions/access.ts';
 import { sessionKeyOf } from '../../src/sessions/keys.ts';
@@ -75,12 +76,15 @@ describe('a paired person', () => {
     expect(replies).toHaveLength(1);
   });
 
-  it('loses every right when revoked, without an answer', async () => {
+  it('loses every right when revoked, and is told so once', async () => {
     await rooms.pair('7');
     await rooms.store.transact('test.revoke', (tx) =>
       revoke(tx, { channel: 'telegram', account: 'default', userId: '7' }, 'test'),
     );
-    expect(await rooms.say('7', '/status')).toEqual([]);
+    expect((await rooms.say('7', '/status')).map((row) => row.text)).toEqual([
+      'Sorry, your access was taken away. An administrator can give it back; your id is telegram:7.',
+    ]);
+    expect(await rooms.say('7', 'greet Ada')).toEqual([]);
     expect((await rooms.inbox())[0]).toMatchObject({ status: 'refused', reason: 'revoked' });
   });
 });
@@ -108,7 +112,8 @@ describe('an unpaired person', () => {
       }
     });
     expect((await rooms.say('9', 'hi'))[0]!.text).toContain('too many people are waiting');
-    expect((await rooms.say('9', '你好'))[0]!.text).toContain('请稍后再试');
+    expect(await rooms.say('9', 'hi?')).toEqual([]);
+    expect((await rooms.say('10', '你好'))[0]!.text).toContain('请稍后再试');
   });
 
   it('is told where they asked when an administrator approves the code', async () => {
@@ -151,7 +156,8 @@ describe('groups', () => {
 
   it('give no rights to who has no id', async () => {
     await rooms.store.transact('test.allow', (tx) => allowGroup(tx, group, 'test'));
-    expect(await rooms.say('7', '/status', { route: group, sender: { name: 'Anonymous' } })).toEqual([]);
+    const [row, ...more] = await rooms.say('7', '/status', { route: group, sender: { name: 'Anonymous' } });
+    expect([row!.text, more]).toEqual([expect.stringContaining('has no rights here'), []]);
     expect((await rooms.inbox())[0]).toMatchObject({ status: 'refused', reason: 'anonymous' });
   });
 });
@@ -181,6 +187,26 @@ describe('what can go wrong', () => {
     const texts = (await rooms.sent()).map((row) => row.text);
     expect(texts).toHaveLength(3);
     expect(texts.filter((text) => text.includes('went wrong'))).toHaveLength(1);
+  });
+
+  it('a message that was put aside is listed, and works when it is tried again; that is written down', async () => {
+    await rooms.pair('7');
+    rooms.sabotage = async (tx) => {
+      const done = tx.dialect.build.selectFrom('inbox').select('id').where('status', '=', 'done');
+      if ((await tx.fetch(done)).length > 0) throw new Error('poison');
+    };
+    await rooms.say('7', '/whoami');
+    const [parked] = await listParked(rooms.store, { before: undefined, limit: 10 });
+    expect(parked).toMatchObject({ text: '/whoami', reason: 'poison', attempts: MAX_ATTEMPTS });
+    rooms.sabotage = async () => undefined;
+    const again = () => rooms.store.transact('test.retry', (tx) => retryParked(tx, parked!.id, 'inbox/x', 'cli'));
+    expect([await again(), await again()]).toEqual([true, false]);
+    rooms.intake.wake();
+    await rooms.settled();
+    expect((await rooms.sent()).at(-1)!.text).toContain('telegram:7');
+    expect(await listParked(rooms.store, { before: undefined, limit: 10 })).toEqual([]);
+    const entries = await rooms.store.fetch(rooms.store.dialect.build.selectFrom('audit').selectAll());
+    expect(entries.filter((row) => row.action === 'inbox.retried')).toHaveLength(1);
   });
 
   it('a row whose route cannot be read does not stop the others', async () => {

@@ -23,7 +23,10 @@ const ALLOWED: Readonly<Record<string, { steps: readonly string[]; why: string }
     steps: ['SCAN oldest', 'SCAN head', 'SCAN head', 'USE TEMP B-TREE FOR ORDER BY'],
     why: 'the recursive expression; it sorts one row per chat that has waiting messages',
   },
-  'outbox.late': { steps: ['USE TEMP B-TREE FOR ORDER BY'], why: 'sorts what has waited too long in the chats that are looked at' },
+  'outbox.late': {
+    steps: ['USE TEMP B-TREE FOR ORDER BY'],
+    why: 'sorts what has waited too long in the chats that are looked at',
+  },
   'outbox.digest_members': { steps: ['USE TEMP B-TREE FOR ORDER BY'], why: 'sorts what one message lists' },
   'line.bands': {
     steps: ['SCAN waiting', 'SCAN 3 CONSTANT ROWS', 'SCAN waiting', 'SCAN level'],

@@ -31,6 +31,7 @@ import { type Grant, TaskLine } from '../../src/tasks/claim.ts';
 import { buryDead } from '../../src/tasks/dead-letters.ts';
 import { type RunNews, reportRunsVerb } from '../../src/tasks/report.ts';
 import type { TaskEvent } from '../../src/tasks/task.ts';
+import { createRefusals, type Refusals } from '../../src/telemetry/refusals.ts';
 import { until } from './until.ts';
 
 export const START = Date.UTC(2026, 2, 1, 12);
@@ -69,6 +70,7 @@ export class Rooms {
   sabotage: (tx: Tx) => Promise<void> = async () => undefined;
   /** Every event of tasks, as emitted. */
   readonly taskEvents: TaskEvent[] = [];
+  readonly refusals: Refusals = createRefusals();
   #emitTasks!: (tx: Tx, events: readonly TaskEvent[]) => void;
   #emitLetters!: (tx: Tx, events: readonly OutboxEvent[]) => void;
   #seq = 0;
@@ -263,6 +265,7 @@ export class Rooms {
       emitTasks,
       timeZone: 'UTC',
       lang,
+      refusals: this.refusals,
       retryPauseMs: 1,
     });
     this.rooms = {
@@ -282,7 +285,7 @@ export class Rooms {
         cancelGraceMs: 20_000,
       }),
     };
-    this.intake = createIntake({ store, log, rooms: this.rooms, retryPauseMs: 1 });
+    this.intake = createIntake({ store, log, rooms: this.rooms, refusals: this.refusals, retryPauseMs: 1 });
     this.port = createChannelPort({
       store,
       channel: 'telegram',

@@ -6,12 +6,14 @@ const LABELS = {
   liveStates: ['queued', 'running'],
   finalStates: ['succeeded', 'failed'],
   outboxStates: ['pending', 'dead'],
+  refusals: ['not_paired', 'role'],
 };
 const FIGURES: Figures = {
   now: 60_000,
   tasks: new Map([['queued', 3]]),
   finished: new Map([['succeeded', 2]]),
   outbox: new Map([['dead', 1]]),
+  refused: new Map([['role', 3]]),
   inboxNew: 4,
   oldest: { task: 10_000, outbox: null, inbox: 59_500 },
   agents: { online: 2, offline: 1 },
@@ -43,6 +45,8 @@ test('a scrape says what was read, ages in seconds, and 0 where nothing is', asy
     errand_task_oldest_due_seconds: 50,
     'errand_outbox_messages{state="dead"}': 1,
     errand_outbox_oldest_pending_seconds: 0,
+    'errand_access_refused_total{reason="role"}': 3,
+    'errand_access_refused_total{reason="not_paired"}': 0,
     errand_inbox_new: 4,
     errand_inbox_oldest_new_seconds: 0.5,
     'errand_agents{state="online"}': 2,
@@ -67,7 +71,9 @@ test('a state that is in no closed set makes no series', async () => {
   const metrics = createMetrics('1.2.3', LABELS);
   const before = [...valuesOf(await metrics.text(FIGURES)).keys()];
   const strange = new Map([['k3f9', 1]]);
-  const after = valuesOf(await metrics.text({ ...FIGURES, tasks: strange, finished: strange, outbox: strange }));
+  const after = valuesOf(
+    await metrics.text({ ...FIGURES, tasks: strange, finished: strange, outbox: strange, refused: strange }),
+  );
   expect([...after.keys()]).toEqual(before);
 });
 

@@ -6,6 +6,8 @@ import { cleanText } from '../text.ts';
 export interface BotSelf {
   readonly id: number | undefined;
   readonly username: string | undefined;
+  /** False: privacy mode is on, and groups show it only commands, mentions and replies. Undefined: not known yet. */
+  readonly readsAll?: boolean | undefined;
 }
 
 /**
@@ -25,10 +27,10 @@ function mapped(update: Update, account: string, self: BotSelf): IncomingMessage
   const message = update.message ?? update.channel_post;
   if (message) return fromMessage(update, account, message, self);
   const edited = update.edited_message ?? update.edited_channel_post;
-  if (edited) return other(update, routeOf(account, edited), senderOf(edited), edited.date);
+  if (edited) return editedMessage(update, account, edited, self);
   if (update.my_chat_member) {
     const { chat, from, date } = update.my_chat_member;
-    return other(update, routeOf(account, { chat }), person(from), date);
+    return { ...other(update, routeOf(account, { chat }), person(from), date), ...joinOf(update.my_chat_member, self) };
   }
   throw new TypeError('an update without a chat');
 }
@@ -49,7 +51,29 @@ function fromMessage(update: Update, account: string, message: Message, self: Bo
     text: cleanText(command.text).trim(),
     addressed: toMe && !command.forAnother,
     sentAt: epochMs(message.date),
+    ...(message.media_group_id !== undefined && { album: message.media_group_id }),
+    ...(route.chatKind === 'group' && self.readsAll === false && /^\/start\b/.test(command.text) && LIMITED_VIEW),
   };
+}
+
+const LIMITED_VIEW = { limitedView: true } as const;
+
+/** The same message once more, with other words, or with none that changed. */
+function editedMessage(update: Update, account: string, message: Message, self: BotSelf): IncomingMessage {
+  const said = fromMessage(update, account, message, self);
+  if (said.kind === 'other') return said;
+  return { ...said, edited: true, ...(message.edit_date !== undefined && { sentAt: epochMs(message.edit_date) }) };
+}
+
+/** The bot was not in this group and is now. */
+function joinOf(
+  { chat, old_chat_member: old, new_chat_member: now }: NonNullable<Update['my_chat_member']>,
+  self: BotSelf,
+): Pick<IncomingMessage, 'joined' | 'limitedView'> {
+  const isIn = (status: string | undefined) => status === 'member' || status === 'administrator';
+  if (chat.type === 'private' || chat.type === 'channel' || isIn(old?.status) || !isIn(now?.status)) return {};
+  // Administrators see everything, whatever the privacy mode says.
+  return { joined: true, ...(self.readsAll === false && now.status !== 'administrator' && LIMITED_VIEW) };
 }
 
 function buttonPress(update: Update, account: string, query: NonNullable<Update['callback_query']>): IncomingMessage {

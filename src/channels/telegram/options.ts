@@ -16,14 +16,22 @@ export interface TelegramOptions {
   readonly webhookSecret?: string;
   /** Webhook mode: the https address under which Telegram reaches the gateway. Absent: somebody else registers the webhook. */
   readonly publicUrl?: string;
-  /** Commands for the menu of Telegram's apps; `command` is 1 to 32 of `[a-z0-9_]`. */
-  readonly commands?: readonly { readonly command: string; readonly description: string }[];
+  /** Menus of Telegram's apps. */
+  readonly menus?: readonly TelegramMenu[];
   readonly port: ChannelPort;
   readonly clock: Clock;
   readonly log: Log;
   /** For proxies and tests. Default: the global one. */
   readonly fetch?: typeof globalThis.fetch;
   readonly timing?: Partial<TelegramTiming>;
+}
+
+/** Commands for one kind of chat and, where `lang` is there, people whose app is in that language. */
+export interface TelegramMenu {
+  readonly scope: 'private' | 'group' | 'admins';
+  readonly lang?: string;
+  /** `command` is 1 to 32 of `[a-z0-9_]`. */
+  readonly commands: readonly { readonly command: string; readonly description: string }[];
 }
 
 /** Durations in milliseconds. */

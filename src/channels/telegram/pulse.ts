@@ -12,6 +12,7 @@ export class Pulse {
   #lastOkAt: number | undefined;
   /** Of the intake alone, or else since when Telegram has been in reach: sends must not hide that nothing comes in. */
   #intakeAt: number | undefined;
+  #lastPollAt: number | undefined;
   #note: string | undefined;
 
   /** @param staleMs without a proof of life of the intake for this long the channel is not healthy; undefined: silence is normal */
@@ -24,6 +25,7 @@ export class Pulse {
   ok(source: PulseSource): void {
     this.#proven(source === 'intake');
     if (source === 'intake') this.#note = undefined;
+    if (source === 'intake' && this.#staleMs !== undefined) this.#lastPollAt = this.#clock.now();
     this.#problems.delete('token');
     this.#problems.delete(source);
   }
@@ -43,9 +45,12 @@ export class Pulse {
 
   health(): ChannelHealth {
     const problem = this.#problems.values().next().value ?? this.#silence();
-    const lastOkAt = this.#lastOkAt === undefined ? {} : { lastOkAt: this.#lastOkAt };
-    if (problem !== undefined) return { ok: false, problem, ...lastOkAt };
-    return this.#note === undefined ? { ok: true, ...lastOkAt } : { ok: true, problem: this.#note, ...lastOkAt };
+    const times = {
+      ...(this.#lastOkAt !== undefined && { lastOkAt: this.#lastOkAt }),
+      ...(this.#lastPollAt !== undefined && { lastPollAt: this.#lastPollAt }),
+    };
+    if (problem !== undefined) return { ok: false, problem, ...times };
+    return this.#note === undefined ? { ok: true, ...times } : { ok: true, problem: this.#note, ...times };
   }
 
   #proven(intake: boolean): void {

@@ -14,6 +14,7 @@ export class SelfKnowledge {
   readonly #port: ChannelPort;
   readonly #id: number | undefined;
   #username: string | undefined;
+  #readsAll: boolean | undefined;
   #asking: Promise<void> | undefined;
   #asked = false;
 
@@ -25,12 +26,13 @@ export class SelfKnowledge {
   }
 
   get current(): BotSelf {
-    return { id: this.#id, username: this.#username };
+    return { id: this.#id, username: this.#username, readsAll: this.#readsAll };
   }
 
   async load(): Promise<void> {
-    const kept = await this.#port.state.get<{ username?: string }>(ME);
+    const kept = await this.#port.state.get<{ username?: string; readsAll?: boolean }>(ME);
     this.#username ??= kept?.username;
+    this.#readsAll ??= kept?.readsAll;
   }
 
   /** Asks Telegram; calls that come meanwhile share the answer. Throws what the call throws. */
@@ -50,8 +52,11 @@ export class SelfKnowledge {
 
   async #ask(signal: AbortSignal): Promise<void> {
     const me = await this.#api.raw.getMe(signal as never);
-    if (typeof me?.username !== 'string' || me.username === this.#username) return;
+    if (typeof me?.username !== 'string') return;
+    const readsAll = me.can_read_all_group_messages === true;
+    if (me.username === this.#username && readsAll === this.#readsAll) return;
     this.#username = me.username;
-    await this.#port.state.set(ME, { id: me.id, username: me.username });
+    this.#readsAll = readsAll;
+    await this.#port.state.set(ME, { id: me.id, username: me.username, readsAll });
   }
 }

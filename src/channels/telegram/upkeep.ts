@@ -18,7 +18,7 @@ export interface UpkeepOptions {
   readonly timing: TelegramTiming;
 }
 
-/** In the background, again and again: the bot's name, its webhook, its command menu. Nothing waits for it. */
+/** In the background, again and again: the bot's name, its webhook, its command menus. Nothing waits for it. */
 export function upkeep(options: UpkeepOptions): Poller {
   return new Poller({
     runOnce: async (signal) => {
@@ -42,11 +42,22 @@ async function registerWebhook({ api, channel, pulse }: UpkeepOptions, signal: A
 
 /** A menu is a convenience: when it cannot be set, everything else works. */
 async function publishCommands({ api, channel, log }: UpkeepOptions, signal: AbortSignal): Promise<void> {
-  if (!channel.commands?.length) return;
-  await api.raw.setMyCommands({ commands: channel.commands }, signal as never).catch((error: unknown) => {
+  try {
+    for (const { scope, lang, commands } of channel.menus ?? []) {
+      const whom = { scope: SCOPES[scope], ...(lang !== undefined && { language_code: lang as never }) };
+      await api.raw.setMyCommands({ commands, ...whom }, signal as never);
+    }
+  } catch (error) {
     log.debug('telegram.commands_not_set', { reason: failureOf(error, channel.token)?.text });
-  });
+  }
 }
+
+/** Bot API, BotCommandScope. */
+const SCOPES = {
+  private: { type: 'all_private_chats' },
+  group: { type: 'all_group_chats' },
+  admins: { type: 'all_chat_administrators' },
+} as const;
 
 function failed({ channel, pulse, log, timing }: UpkeepOptions, error: unknown, failures: number): number {
   const failure = failureOf(error, channel.token);

@@ -9,9 +9,10 @@ import {
   listAccess,
   type Person,
   revoke,
+  setGroupPolicy,
   setRole,
 } from '../../sessions/access.ts';
-import { ROLES, type Role } from '../../sessions/rights.ts';
+import { DEFAULT_ROLE, GROUP_POLICIES, ROLES, type Role } from '../../sessions/rights.ts';
 import type { Reader, Tx } from '../../store/tx.ts';
 import type { Rooms } from '../rooms.ts';
 import {
@@ -54,18 +55,36 @@ const accessSchema = z.object({
     }),
   ),
   groups: z.array(
-    z.object({ channel: z.string(), account: z.string(), chat: z.string(), allowedAt: epochMs, allowedBy: z.string() }),
+    z.object({
+      channel: z.string(),
+      account: z.string(),
+      chat: z.string(),
+      policy: z.enum(GROUP_POLICIES),
+      allowedAt: epochMs,
+      allowedBy: z.string(),
+    }),
   ),
 });
 
 const approval = z.strictObject({ code: z.string().min(1).max(64), role: z.enum(ROLES).optional() });
 const roleChange = z.strictObject({ role: z.enum(ROLES) });
-const groupChange = z.strictObject({
-  channel,
-  account: z.string().min(1).max(64).default('default'),
-  chat: z.string().min(1).max(256),
-  allow: z.boolean().default(true),
-});
+const groupChange = z
+  .strictObject({
+    channel,
+    account: z.string().min(1).max(64).default('default'),
+    chat: z.string().min(1).max(256),
+    allow: z.boolean().default(true),
+    policy: z
+      .enum(GROUP_POLICIES)
+      .optional()
+      .describe(
+        'what is acted on: what is addressed to the bot, commands alone, or nothing; absent: as it was, else `mention`',
+      ),
+  })
+  .refine(({ allow, policy }) => allow || policy === undefined, {
+    message: 'a group that is closed has no policy',
+    path: ['policy'],
+  });
 
 /** Who may do what: pairing, roles, groups. */
 export const accessRoutes =
@@ -150,12 +169,15 @@ const changingRoutes =
     app.post('/api/access/groups', {
       schema: {
         tags,
-        summary: 'Allow a group, or close it again',
+        summary: 'Allow a group and say what is acted on in it, or close it again',
         body: groupChange,
         response: { 200: z.object({ changed: z.boolean() }), ...refusals },
       },
-      handler: async ({ body: { allow, ...group } }) => ({
-        changed: await store.transact('http.group', (tx) => (allow ? allowGroup : denyGroup)(tx, group, ACTOR)),
+      handler: async ({ body: { allow, policy, ...group } }) => ({
+        changed: await store.transact('http.group', (tx) => {
+          if (!allow) return denyGroup(tx, group, ACTOR);
+          return policy === undefined ? allowGroup(tx, group, ACTOR) : setGroupPolicy(tx, group, policy, ACTOR);
+        }),
       }),
     });
   };
@@ -163,7 +185,7 @@ const changingRoutes =
 /** People of the web chat come in by the administrator's own links; they do not count as the first one. */
 async function defaultRole(tx: Tx): Promise<Role> {
   const { people } = await listAccess(tx, tx.now);
-  return people.some((person) => person.channel !== 'webchat') ? 'operator' : 'admin';
+  return people.some((person) => person.channel !== 'webchat') ? DEFAULT_ROLE : 'admin';
 }
 
 async function personOf(reader: Reader, id: number, text: string): Promise<Person> {

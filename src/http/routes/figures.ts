@@ -27,7 +27,7 @@ export function figuresOf(rooms: Rooms, finished: FinishedTasks | undefined): ()
 }
 
 async function read(
-  { store, clock, registry, dispatch, breakers, line, templates }: Rooms,
+  { store, clock, registry, dispatch, breakers, line, templates, refusals }: Rooms,
   finished: FinishedTasks | undefined,
 ): Promise<Figures> {
   const now = clock.now();
@@ -40,6 +40,7 @@ async function read(
     now,
     tasks: countsOf(await countByStatus(store)),
     finished: finished?.counts() ?? new Map(),
+    refused: refusals.counts(),
     outbox: countsOf(await store.all(undelivered, {})),
     inboxNew: oldest?.inbox_new ?? 0,
     oldest: {

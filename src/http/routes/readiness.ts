@@ -18,6 +18,8 @@ export interface ChannelReadiness {
   ok: boolean;
   /** Since the last proof of life, milliseconds; absent where there was none yet. */
   ageMs?: number;
+  /** Since the last completed poll, milliseconds; where the channel polls. */
+  pollAgeMs?: number;
   problem?: string;
 }
 
@@ -65,12 +67,14 @@ async function probeStore(store: Rooms['store']): Promise<Readiness['store']> {
 
 function channelsOf(channels: Rooms['channels'], clock: Clock): ChannelReadiness[] {
   return [...channels.values()].map((channel) => {
-    const { ok, lastOkAt, problem } = channel.health();
+    const { ok, lastOkAt, lastPollAt, problem } = channel.health();
+    const age = (at: number) => Math.max(0, clock.now() - at);
     return {
       channel: channel.name,
       account: channel.account,
       ok,
-      ...(lastOkAt === undefined ? {} : { ageMs: Math.max(0, clock.now() - lastOkAt) }),
+      ...(lastOkAt === undefined ? {} : { ageMs: age(lastOkAt) }),
+      ...(lastPollAt === undefined ? {} : { pollAgeMs: age(lastPollAt) }),
       ...(problem === undefined ? {} : { problem }),
     };
   });

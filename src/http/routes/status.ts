@@ -3,6 +3,7 @@ import { z } from 'zod';
 import { FINAL_STATES, isFinal, TASK_STATES } from '../../tasks/states.ts';
 import type { FinishedTasks } from '../../telemetry/finished.ts';
 import { createMetrics, type Figures } from '../../telemetry/metrics.ts';
+import { REFUSAL_REASONS } from '../../telemetry/refusals.ts';
 import type { Rooms } from '../rooms.ts';
 import { figuresOf } from './figures.ts';
 import { adminOnly, localOrAdmin } from './guard.ts';
@@ -25,6 +26,7 @@ const readinessSchema = z.object({
       account: z.string(),
       ok: z.boolean(),
       ageMs: z.number().optional(),
+      pollAgeMs: z.number().optional().describe('since the last completed poll, where the channel polls'),
       problem: z.string().optional(),
     }),
   ),
@@ -93,6 +95,7 @@ const metricsRoute =
       liveStates,
       finalStates: FINAL_STATES,
       outboxStates: OUTBOX_STATES,
+      refusals: REFUSAL_REASONS,
     });
     app.get('/metrics', {
       onRequest: localOrAdmin(rooms),

@@ -13,14 +13,15 @@ const MESSAGE_COLUMNS = {
   text: 'text',
   addressed: 'int',
   sent_at: 'int',
+  extra: 'text',
 } as const;
 
 /** Answers which are new; an identity that is there already is left alone. */
 export const insertIncoming = hot<{ rows: unknown[][]; now: number }, { id: number }>(
   'inbox.insert',
   (d, p) => sql`
-  insert into inbox (id, channel, account, identity, kind, route, sender_id, sender_name, text, addressed, sent_at, received_at, status)
-  select id, channel, account, identity, kind, route, sender_id, sender_name, text, addressed, sent_at, ${p.now}, 'new'
+  insert into inbox (id, channel, account, identity, kind, route, sender_id, sender_name, text, addressed, sent_at, extra, received_at, status)
+  select id, channel, account, identity, kind, route, sender_id, sender_name, text, addressed, sent_at, extra, ${p.now}, 'new'
   from ${d.rows(p.rows.param, MESSAGE_COLUMNS)} as r
   where true
   on conflict (channel, account, identity) do nothing returning id`,

@@ -12,8 +12,8 @@ describe('against telegram-test-api', () => {
 
   beforeEach(async () => {
     server = await startEmulator();
-    const commands = [{ command: 'status', description: 'What runs' }];
-    rig = await telegramRig({ token: TOKEN, apiRoot: server.config.apiURL, commands });
+    const menus = [{ scope: 'private', commands: [{ command: 'status', description: 'What runs' }] }] as const;
+    rig = await telegramRig({ token: TOKEN, apiRoot: server.config.apiURL, menus });
   });
 
   afterEach(async () => {

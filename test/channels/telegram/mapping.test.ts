@@ -42,7 +42,7 @@ describe('direct chats', () => {
     expect(said(raw)).toMatchObject({ text, addressed: true });
   });
 
-  it('a command for another bot is not ours, wherever it is written', () => {
+  it('case 44: a command for another bot is not ours, wherever it is written', () => {
     expect(said('/run@other_bot x')).toMatchObject({ text: '/run@other_bot x', addressed: false });
   });
 
@@ -81,8 +81,8 @@ describe('groups', () => {
   });
 
   it.each([
-    ['talk', 'lunch at noon?'],
-    ['a command for another bot', '/status@other_bot'],
+    ['case 46: talk', 'lunch at noon?'],
+    ['case 44: a command for another bot', '/status@other_bot'],
     ['a mention of another bot', '@errand_bot2 hello'],
     ['a mention and then a command for another bot', '@errand_bot /run@other_bot x'],
     ['an address that contains the name', 'mail to me@errand_bot'],
@@ -117,7 +117,7 @@ describe('groups', () => {
     expect(inGroup('/status', {}, nameless)).toMatchObject({ addressed: true });
   });
 
-  it('a topic is kept as thread; the id of a reply thread or the General topic is not', () => {
+  it('case 41: a topic is kept as thread; the id of a reply thread or the General topic is not', () => {
     expect(inGroup('/status', { thread: 33 }).route.thread).toBe('33');
     expect(inGroup('/status', { thread: 1, topic: false }).route).not.toHaveProperty('thread');
   });
@@ -139,10 +139,77 @@ describe('groups', () => {
   });
 });
 
+describe('case 48: an edited message', () => {
+  const edited = (more: object) =>
+    map({ edited_message: { ...new Chats().fromUser({ chat: 42, user: 42, text: '/run b' }), ...more } });
+
+  it('says that it is one, which message it changes and when', () => {
+    expect(edited({ edit_date: 1_700_009_999 })).toMatchObject({
+      kind: 'text',
+      text: '/run b',
+      edited: true,
+      route: { chat: '42', messageId: '100' },
+      sentAt: 1_700_009_999_000,
+    });
+  });
+
+  it('without words is nothing, and a plain message is no edit', () => {
+    expect(edited({ text: undefined, location: {} })).toMatchObject({ kind: 'other', text: '' });
+    expect(said('/run b')).not.toHaveProperty('edited');
+  });
+});
+
+it('pictures of one album share its name', () => {
+  const picture = (extra: object) =>
+    said('', { extra: { photo: [], text: undefined, caption: 'greet Ada', ...extra } });
+  expect(picture({ media_group_id: '1397' }).album).toBe('1397');
+  expect(picture({})).not.toHaveProperty('album');
+});
+
+describe('case 45: privacy mode', () => {
+  const change = (from: string, to: string, self: BotSelf, type = 'supergroup') => {
+    const { joined, limitedView } = map(
+      {
+        my_chat_member: {
+          chat: { id: GROUP, type, title: 'Ops' },
+          from: { id: BIG_USER, first_name: 'Ann' },
+          date: 1,
+          old_chat_member: { status: from },
+          new_chat_member: { status: to },
+        },
+      },
+      self,
+    );
+    return { joined, limitedView };
+  };
+  const limited = { ...ME, readsAll: false };
+  const all = { ...ME, readsAll: true };
+
+  it.each([
+    ['added', change('left', 'member', limited), true, true],
+    ['added again', change('kicked', 'member', limited), true, true],
+    ['added as an administrator, who sees everything', change('left', 'administrator', limited), true, undefined],
+    ['added where it sees everything', change('left', 'member', all), true, undefined],
+    ['added before it knows', change('left', 'member', ME), true, undefined],
+    ['made an administrator', change('member', 'administrator', limited), undefined, undefined],
+    ['removed', change('member', 'left', limited), undefined, undefined],
+    ['unblocked by a person', change('kicked', 'member', limited, 'private'), undefined, undefined],
+    ['added to a channel', change('left', 'administrator', limited, 'channel'), undefined, undefined],
+  ])('%s', (_what, told, joined, limitedView) => {
+    expect(told).toEqual({ joined, limitedView });
+  });
+
+  it('is told with /start of a group', () => {
+    expect(inGroup('/start@errand_bot', {}, limited).limitedView).toBe(true);
+    expect(inGroup('/start', {}, all).limitedView).toBeUndefined();
+    expect(inGroup('/status', {}, limited).limitedView).toBeUndefined();
+    expect(said('/start', {}, limited).limitedView).toBeUndefined();
+  });
+});
+
 describe('what is no text', () => {
   const message = new Chats().fromUser({ chat: 42, user: 42, text: '/run b' });
   it.each([
-    ['an edited message', { edited_message: message }],
     ['a photo', { message: { ...message, text: undefined, photo: [] } }],
     ['a join', { message: { ...message, text: undefined, new_chat_members: [] } }],
     [

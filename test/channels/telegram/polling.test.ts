@@ -33,7 +33,7 @@ const polls = () => rig.fake.callsOf('getUpdates');
 const problem = (pattern: RegExp) => until(() => pattern.test(rig.channel.health().problem ?? ''), String(pattern));
 
 describe('the offset', () => {
-  it('is stored with the messages, and only the next poll confirms them', async () => {
+  it('case 1: is stored with the messages, and only the next poll confirms them', async () => {
     await start();
     const update = ann('one');
     await stored(1);
@@ -53,7 +53,7 @@ describe('the offset', () => {
     await until(() => rig.fake.updates.confirmed.has(update.update_id), 'the confirmation');
   });
 
-  it('survives a restart: a new process goes on where the row says', async () => {
+  it('case 2: survives a restart: a new process goes on where the row says', async () => {
     await start();
     const update = ann('one');
     await stored(1);
@@ -76,7 +76,7 @@ describe('the offset', () => {
     expect(texts()).toEqual(['before', 'after']);
   });
 
-  it('a restart storm with one unconfirmed message stores it once', async () => {
+  it('case 3: a restart storm with one unconfirmed message stores it once', async () => {
     await start({ started: false });
     ann('/deploy');
     for (let n = 0; n < 5; n += 1) {
@@ -100,7 +100,7 @@ describe('what is asked for', () => {
     });
   });
 
-  it('many messages come in order, over several batches, with one odd one among them', async () => {
+  it('case 7: many messages come in order, over several batches, with one odd one among them', async () => {
     await start({ started: false });
     for (let n = 0; n < 120; n += 1) ann(`m${n}`);
     rig.fake.updates.push({ message: { broken: true } });
@@ -121,7 +121,7 @@ describe('what is asked for', () => {
     answered();
     await stored(1);
     expect(rig.port.rows[0]).toMatchObject({ text: '/status', addressed: true });
-    expect(rig.port.peek('me')).toEqual({ id: rig.fake.botId, username: 'errand_bot' });
+    expect(rig.port.peek('me')).toEqual({ id: rig.fake.botId, username: 'errand_bot', readsAll: false });
   });
 
   it('messages come in also when the name cannot be learned', async () => {
@@ -133,9 +133,14 @@ describe('what is asked for', () => {
     expect(rig.port.rows[0]).toMatchObject({ text: '/status', addressed: true });
   });
 
-  it('the command menu is published; that this fails hurts nobody', async () => {
+  it('the command menus are published for each kind of chat and language; that this fails hurts nobody', async () => {
     const commands = [{ command: 'status', description: 'What runs' }];
-    await start({ commands, started: false });
+    const menus = [
+      { scope: 'private', commands },
+      { scope: 'group', lang: 'zh', commands },
+      { scope: 'admins', commands },
+    ] as const;
+    await start({ menus, started: false });
     rig.fake.script('setMyCommands', raw(500, '{"message":"no"}'));
     await rig.channel.start();
     await until(() => rig.fake.callsOf('setMyCommands').length === 1, 'the refused menu');
@@ -143,13 +148,17 @@ describe('what is asked for', () => {
     await stored(1);
     await rig.channel.stop();
     await rig.channel.start();
-    await until(() => rig.fake.commands.length === 1, 'the menu');
-    expect(rig.fake.commands).toEqual([commands]);
+    await until(() => rig.fake.commands.length === 3, 'the menus');
+    expect(rig.fake.callsOf('setMyCommands').slice(1)).toEqual([
+      { commands, scope: { type: 'all_private_chats' } },
+      { commands, scope: { type: 'all_group_chats' }, language_code: 'zh' },
+      { commands, scope: { type: 'all_chat_administrators' } },
+    ]);
   });
 });
 
 describe('buttons', () => {
-  it('a press is stored and its spinner stopped', async () => {
+  it('case 35: a press is stored and its spinner stopped', async () => {
     await start();
     rig.fake.userPresses({ user: 42, data: 'cancel:K7' });
     await stored(1);
@@ -202,7 +211,7 @@ describe('trouble', () => {
     await stored(1);
   });
 
-  it('two instances with one token: the loser says so, stays alive and takes over when the other leaves', async () => {
+  it('case 12: two instances with one token: the loser says so, stays alive and takes over when the other leaves', async () => {
     await start();
     await until(() => polls().length > 0, 'a poll');
     const other = await telegramRig({ fake: rig.fake });
@@ -255,7 +264,7 @@ describe('trouble', () => {
     await until(() => rig.channel.health().ok, 'health');
   });
 
-  it('a socket that hangs is given up and polling goes on', async () => {
+  it('case 5: a socket that hangs is given up and polling goes on', async () => {
     await start({ started: false, timing: { pollMs: 0, pollMarginMs: 100 } });
     rig.fake.script('getUpdates', hang());
     ann('hi');
@@ -296,7 +305,18 @@ describe('trouble', () => {
     expect(rig.channel.health()).toMatchObject({ ok: false });
   });
 
-  it('silence for longer than two polls is not health', async () => {
+  it('case 5: the age of the last completed poll is told apart from everything else that works', async () => {
+    const clock = manualClock(systemClock.now());
+    await start({ clock });
+    ann('hi');
+    await until(() => rig.channel.health().lastPollAt !== undefined, 'a poll');
+    const polledAt = rig.channel.health().lastPollAt!;
+    clock.advance(5_000);
+    await say(rig.channel, 'hi');
+    expect(rig.channel.health()).toMatchObject({ lastPollAt: polledAt });
+  });
+
+  it('case 5: silence for longer than two polls is not health', async () => {
     const clock = manualClock(systemClock.now());
     await start({ clock });
     const update = ann('hi');
@@ -315,7 +335,7 @@ describe('trouble', () => {
 });
 
 describe('one poller among several processes', () => {
-  it('a process without the lease stands by, says so and asks Telegram for nothing', async () => {
+  it('case 13: a process without the lease stands by, says so and asks Telegram for nothing', async () => {
     await start({ started: false });
     rig.port.holdElsewhere('poll');
     ann('hi');

@@ -82,7 +82,7 @@ describe('the door', () => {
     expect(rig.port.rows).toMatchObject([{ identity: 'update:9', kind: 'other' }]);
   });
 
-  it('503 when it could not be stored, and the health says so until the next one is', async () => {
+  it('case 6, 11: 503 when it could not be stored, and the health says so until the next one is', async () => {
     await start({ started: false });
     rig.port.failNext();
     expect((await knock(update())).status).toBe(503);
@@ -91,7 +91,7 @@ describe('the door', () => {
     expect(rig.channel.health()).toMatchObject({ ok: true });
   });
 
-  it('the same update at two doors at once is one row', async () => {
+  it('case 11: the same update at two doors at once is one row', async () => {
     await start({ started: false });
     const answers = await Promise.all([knock(update()), knock(update())]);
     expect(answers.map((answer) => answer.status)).toEqual([200, 200]);

@@ -36,6 +36,12 @@ export class Chats {
   /** Telegram knows only chats somebody has written in; off for tests that do not care. */
   strict = false;
   #nextMessageId = 100;
+  readonly #dateOf: (messageId: number) => number;
+
+  /** @param dateOf when people say things, epoch seconds; default: in 2023 */
+  constructor(dateOf = (messageId: number) => 1_700_000_000 + messageId) {
+    this.#dateOf = dateOf;
+  }
 
   /** Also makes the chat known. */
   of(id: number): Chat {
@@ -58,7 +64,7 @@ export class Chats {
         type,
         ...(type === 'private' ? { first_name: `User ${user.id}` } : { title: `Chat ${said.chat}` }),
       },
-      date: 1_700_000_000 + this.#nextMessageId,
+      date: this.#dateOf(this.#nextMessageId),
       text: said.text,
       ...entitiesOf(said.text),
       ...(said.thread !== undefined && { message_thread_id: said.thread }),

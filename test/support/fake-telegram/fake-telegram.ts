@@ -36,7 +36,7 @@ export class FakeTelegram {
   readonly username: string;
   readonly botId: number;
   readonly updates = new Updates();
-  readonly chats = new Chats();
+  readonly chats = new Chats(() => Math.floor(Date.now() / 1000));
   /** Every call that arrived, in order. */
   readonly calls: ApiCall[] = [];
   readonly commands: unknown[] = [];
