@@ -36,8 +36,10 @@ export const rewritePendingEdits = hot<{ rows: unknown[][] }, { edits: string }>
   (d, p) => sql`
   update outbox set text = r.text, marks = r.marks
   from ${d.rows(p.rows.param, { edits: 'text', text: 'text', marks: 'text' })} as r
-  where outbox.edits = r.edits and ${d.guard('outbox.status')} = 'pending' and outbox.parts_sent = 0
-    and outbox.maybe_repeat = 0 and outbox.safe_repeats = 0
+  where outbox.id = (
+    select max(o.id) from outbox as o
+    where o.edits = r.edits and ${d.guard('o.status')} = 'pending' and o.parts_sent = 0 and o.maybe_repeat = 0 and o.safe_repeats = 0
+  )
   returning outbox.edits`,
 );
 

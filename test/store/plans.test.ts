@@ -41,6 +41,11 @@ const ALLOWED: Readonly<Record<string, { steps: readonly string[]; why: string }
     why: 'the recursive expression; one row per task that was skipped',
   },
   'notify.graph_counts': { steps: ['USE TEMP B-TREE FOR GROUP BY'], why: 'counts the tasks of one graph' },
+  'retention.streams_of_tasks': {
+    steps: ['SCAN slice', 'USE TEMP B-TREE FOR GROUP BY'],
+    why: 'groups one slice of the tasks',
+  },
+  'retention.remove_stream': { steps: ['SCAN stream'], why: 'only where the statistics say that there are hardly any' },
   'gate.all': { steps: ['SCAN gate'], why: 'what people have limited or paused: few' },
   'gate.list': { steps: ['SCAN gate'], why: 'what people have limited or paused: few' },
   'slot.drop': { steps: ['SCAN dead'], why: 'slots of live runs, and the few that are about to be dropped' },
