@@ -25,9 +25,12 @@ export function joined(pieces: readonly Words[], separator: string): RichText {
   const marks: Mark[] = [];
   for (const [index, piece] of pieces.entries()) {
     if (index > 0) text += separator;
-    const { text: more, marks: own = [] } = asRich(piece);
-    for (const mark of own) marks.push({ ...mark, start: mark.start + text.length });
-    text += more;
+    if (typeof piece === 'string') {
+      text += piece;
+      continue;
+    }
+    if (piece.marks) for (const mark of piece.marks) marks.push({ ...mark, start: mark.start + text.length });
+    text += piece.text;
   }
   return withMarks(text, marks);
 }
@@ -97,7 +100,11 @@ const MOST_MARKS = 1_000;
  */
 export function soundMarks(text: string, marks: readonly Mark[] | undefined): readonly Mark[] {
   if (marks === undefined || marks.length === 0) return [];
-  const possible = marks.flatMap((mark) => placed(text, mark)).sort(outerFirst);
+  const possible = marks.flatMap((mark) => placed(text, mark));
+  // Most messages have one: a title.
+  if (possible.length === 1)
+    return possible.filter(({ start, length }) => VISIBLE.test(text.slice(start, start + length)));
+  possible.sort(outerFirst);
   const sound: Mark[] = [];
   const around: Mark[] = [];
   for (const mark of possible) {

@@ -127,8 +127,8 @@ const HEADLINES: Record<FinalState, (subject: Subject, end: TaskEnd) => RichText
     const took = duration(lang, end.tookMs);
     const late = { en: ' (finished before it could be cancelled)', zh: '（取消之前已经完成）' };
     const name = bold(title);
-    const done = { en: rich`✅ ${name} — done in ${took}`, zh: rich`✅ ${name} 已完成，用时 ${took}` };
-    return rich`${done[lang]}${end.finishedBeforeCancel ? late[lang] : ''}`;
+    const behind = end.finishedBeforeCancel ? late[lang] : '';
+    return lang === 'zh' ? rich`✅ ${name} 已完成，用时 ${took}${behind}` : rich`✅ ${name} — done in ${took}${behind}`;
   },
   failed: ({ lang, title }, end) => rich`❌ ${bold(title)} ${deathWords(lang, 'failed', end)}`,
   timed_out: ({ lang, title }, end) => rich`⏱ ${bold(title)} ${deathWords(lang, 'timed_out', end)}`,

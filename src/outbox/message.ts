@@ -96,7 +96,10 @@ export function storable(text: string): string {
 /** A text as it is stored, and its marks as JSON where it has any that can be shown. */
 export function storableWords({ text, marks }: RichText): { text: string; marks: string | null } {
   if (marks === undefined) return { text: storable(text), marks: null };
-  const kept = withoutUnits({ text: text.toWellFormed(), marks }, /\u0000/g);
+  const wellFormed = text.toWellFormed();
+  const kept = text.includes('\u0000')
+    ? withoutUnits({ text: wellFormed, marks }, /\u0000/g)
+    : { text: wellFormed, marks };
   const sound = soundMarks(kept.text, kept.marks);
   return { text: kept.text, marks: sound.length === 0 ? null : JSON.stringify(sound) };
 }

@@ -16,7 +16,9 @@ export function sessionKeyOf(route: Route, senderId: string | undefined, profile
 
 /** A guess at where a conversation is, for what would otherwise cost a look at a row; the stored route decides. */
 export function channelHint(sessionKey: string): string | undefined {
-  return sessionKey.split(':', 3)[2];
+  const from = sessionKey.indexOf(':', sessionKey.indexOf(':') + 1) + 1;
+  const to = sessionKey.indexOf(':', from);
+  return from > 1 && to > from ? sessionKey.slice(from, to) : undefined;
 }
 
 function encodePart(part: string): string {
