@@ -10,44 +10,47 @@ export type Words = string | RichText;
  * A template literal whose values may have marks: `` rich`✅ ${bold(title)} — done` ``.
  */
 export function rich(strings: TemplateStringsArray, ...values: readonly (Words | number)[]): RichText {
-  const pieces: Words[] = [];
-  for (const [index, string] of strings.entries()) {
-    pieces.push(string);
-    const value = values[index];
-    if (value !== undefined) pieces.push(typeof value === 'number' ? String(value) : value);
+  let text = strings[0]!;
+  let marks: Mark[] | undefined;
+  for (let index = 0; index < values.length; index += 1) {
+    const value = values[index]!;
+    if (typeof value === 'object') {
+      marks = movedBehind(marks, value.marks, text.length);
+      text += value.text;
+    } else text += value;
+    text += strings[index + 1]!;
   }
-  return joined(pieces, '');
+  return withMarks(text, marks);
 }
 
 /** The pieces one after the other, with `separator` between them. */
 export function joined(pieces: readonly Words[], separator: string): RichText {
   let text = '';
-  const marks: Mark[] = [];
-  for (const [index, piece] of pieces.entries()) {
+  let marks: Mark[] | undefined;
+  for (let index = 0; index < pieces.length; index += 1) {
+    const piece = pieces[index]!;
     if (index > 0) text += separator;
-    if (typeof piece === 'string') {
-      text += piece;
-      continue;
-    }
-    if (piece.marks) for (const mark of piece.marks) marks.push({ ...mark, start: mark.start + text.length });
-    text += piece.text;
+    if (typeof piece === 'object') {
+      marks = movedBehind(marks, piece.marks, text.length);
+      text += piece.text;
+    } else text += piece;
   }
   return withMarks(text, marks);
 }
 
 /** For titles. */
 export function bold(text: string): RichText {
-  return wholly(text, { kind: 'bold' });
+  return wholly(text, 'bold');
 }
 
 /** For what is typed or copied: ids, commands. */
 export function code(text: string): RichText {
-  return wholly(text, { kind: 'code' });
+  return wholly(text, 'code');
 }
 
 /** For what a program has printed: as it is, in its columns. */
 export function pre(text: string): RichText {
-  return wholly(text, { kind: 'pre' });
+  return wholly(text, 'pre');
 }
 
 /** The same with the `marks` absent where there are none. */
@@ -100,10 +103,7 @@ const MOST_MARKS = 1_000;
  */
 export function soundMarks(text: string, marks: readonly Mark[] | undefined): readonly Mark[] {
   if (marks === undefined || marks.length === 0) return [];
-  const possible = marks.flatMap((mark) => placed(text, mark));
-  // Most messages have one: a title.
-  if (possible.length === 1)
-    return possible.filter(({ start, length }) => VISIBLE.test(text.slice(start, start + length)));
+  const possible = marks.length === 1 ? placed(text, marks[0]!) : marks.flatMap((mark) => placed(text, mark));
   possible.sort(outerFirst);
   const sound: Mark[] = [];
   const around: Mark[] = [];
@@ -125,12 +125,20 @@ export function isSafeUrl(url: string): boolean {
   return URL.canParse(url);
 }
 
-function withMarks(text: string, marks: readonly Mark[]): RichText {
-  return marks.length === 0 ? { text } : { text, marks };
+function withMarks(text: string, marks: readonly Mark[] | undefined): RichText {
+  return marks === undefined || marks.length === 0 ? { text } : { text, marks };
 }
 
-function wholly(text: string, look: Omit<Mark, 'start' | 'length'>): RichText {
-  return withMarks(text, text === '' ? [] : [{ ...look, start: 0, length: text.length }]);
+/** `marks` with `more` behind them, `by` units further on. */
+function movedBehind(marks: Mark[] | undefined, more: readonly Mark[] | undefined, by: number): Mark[] | undefined {
+  if (more === undefined) return marks;
+  const all = marks ?? [];
+  for (const mark of more) all.push({ ...mark, start: mark.start + by });
+  return all;
+}
+
+function wholly(text: string, kind: MarkKind): RichText {
+  return text === '' ? { text } : { text, marks: [{ kind, start: 0, length: text.length }] };
 }
 
 /** How many of the sorted places are before `at`. */
