@@ -33,7 +33,9 @@ const ID_BLOCK = 1_000;
 const RETENTION_MS = 7 * 86_400_000;
 /** How long a statement waits for another process, such as a backup. */
 const BUSY_MS = 5_000;
-const CACHE = 'cache_size = -32768';
+/** Pages in memory, KiB. Writes touch what is new; reads wander through lists, where 8 MB cost a third of a page's time more. */
+const WRITER_CACHE = 'cache_size = -8192';
+const READER_CACHE = 'cache_size = -32768';
 
 /**
  * Opens (and migrates) a SQLite store.
@@ -268,7 +270,7 @@ function openWriter(path: string, maxPages: number | undefined): Connection {
     connection.pragma(`wal_autocheckpoint = ${WAL_PAGES}`);
     connection.pragma(`journal_size_limit = ${WAL_LIMIT_BYTES}`);
     connection.pragma('foreign_keys = on');
-    connection.pragma(CACHE);
+    connection.pragma(WRITER_CACHE);
     if (maxPages !== undefined) connection.pragma(`max_page_count = ${maxPages}`);
     migrate(connection);
     return connection;
@@ -280,7 +282,7 @@ function openWriter(path: string, maxPages: number | undefined): Connection {
 
 function openReader(path: string): Connection {
   const connection = new Database(path, { readonly: true, timeout: BUSY_MS });
-  connection.pragma(CACHE);
+  connection.pragma(READER_CACHE);
   return connection;
 }
 
