@@ -1,3 +1,4 @@
+import { joined, type Words } from '../rich-text.ts';
 import type { Tx } from '../store/tx.ts';
 import { cancelTasks } from '../tasks/cancel.ts';
 import { setNotifyPolicies } from '../tasks/controls-tasks.ts';
@@ -123,11 +124,11 @@ async function cancelOne(tx: Tx, context: CommandContext, { id, task }: FoundTas
   }
 }
 
-async function whichOne(tx: Tx, context: CommandContext, live: readonly FoundTask['task'][]): Promise<string> {
+async function whichOne(tx: Tx, context: CommandContext, live: readonly FoundTask['task'][]): Promise<Words> {
   const head = { en: 'Which one? Send /cancel with its id:', zh: '请注明要取消的任务编号，例如 /cancel 编号：' }[
     context.lang
   ];
-  return [head, ...live.map((task) => listLine(context, task, tx.now))].join('\n');
+  return joined([head, ...live.map((task) => listLine(context, task, tx.now))], '\n');
 }
 
 async function retryOne(tx: Tx, context: CommandContext, { id, task }: FoundTask): Promise<string> {

@@ -1,4 +1,6 @@
+import type { RichText } from '../channels/channel.ts';
 import { type DeadState, deathWords, titleFor } from '../notifications/wording.ts';
+import { bold, code, joined, rich, type Words } from '../rich-text.ts';
 import type { Lang } from '../sessions/lang.ts';
 import type { Tx } from '../store/tx.ts';
 import { discardLetters, type LetterAnswer, replayLetters } from '../tasks/dead-letters.ts';
@@ -41,13 +43,13 @@ const WORDS: ReadonlyMap<string, 'all' | 'replay' | 'discard'> = new Map([
 ]);
 const MAX_REASON = 500;
 
-async function list(tx: Tx, context: CommandContext, sessionKey: string | undefined): Promise<string> {
+async function list(tx: Tx, context: CommandContext, sessionKey: string | undefined): Promise<Words> {
   const { lang } = context;
   const letters = await selectLetters(tx, { state: 'dead', sessionKey, limit: LIST_LIMIT + 1 });
   if (letters.length === 0) return { en: 'No errand has failed for good.', zh: '没有最终失败的任务。' }[lang];
-  const lines = letters.slice(0, LIST_LIMIT).map((letter) => letterLine(context, letter, tx.now));
+  const lines: Words[] = letters.slice(0, LIST_LIMIT).map((letter) => letterLine(context, letter, tx.now));
   if (letters.length > LIST_LIMIT) lines.push('…');
-  return [...lines, HINT[lang]].join('\n');
+  return joined([...lines, HINT[lang]], '\n');
 }
 
 const HINT = {
@@ -56,11 +58,11 @@ const HINT = {
 } as const;
 
 /** `💀 k7q2 Hello failed after 3 tries: no such room (5 min ago)` */
-function letterLine({ lang, rooms }: CommandContext, letter: LetterRow, now: number): string {
+function letterLine({ lang, rooms }: CommandContext, letter: LetterRow, now: number): RichText {
   const title = titleFor(rooms.templates.get(letter.template)?.title[lang], letter.template, letter.label);
   const words = deathWords(lang, letter.status as DeadState, letter);
   const when = ago(lang, Math.max(0, now - letter.died_at));
-  return `💀 ${rooms.ids.encode(letter.task_id)} ${title} ${words}${lang === 'zh' ? `（${when}）` : ` (${when})`}`;
+  return rich`💀 ${code(rooms.ids.encode(letter.task_id))} ${bold(title)} ${words}${lang === 'zh' ? `（${when}）` : ` (${when})`}`;
 }
 
 async function decide(

@@ -1,4 +1,5 @@
 import { limitedViewText } from '../notifications/refusals.ts';
+import { bold, code, joined, rich, type Words } from '../rich-text.ts';
 import { may } from '../sessions/rights.ts';
 import { oneLine } from '../text.ts';
 import type { Command, CommandContext } from './command.ts';
@@ -15,8 +16,8 @@ const help: Command = {
   async run(_tx, context) {
     const word = context.rest.replace(/^[/／]/, '').toLowerCase();
     const asked = context.commands.find(({ name, aliases }) => name === word || aliases.includes(word));
-    if (asked) return `${asked.usage} — ${asked.help[context.lang]}`;
-    return [...commandLines(context), ...errandLines(context)].join('\n');
+    if (asked) return rich`${code(asked.usage)} — ${asked.help[context.lang]}`;
+    return joined([...commandLines(context), ...errandLines(context)], '\n');
   },
 };
 
@@ -56,8 +57,8 @@ export const helpCommands: readonly Command[] = [help, start, whoami];
 /** Roles in Chinese. */
 export const ROLES_ZH = { viewer: '观察者', operator: '操作员', approver: '审批人', admin: '管理员' } as const;
 
-function commandLines({ lang, commands, speaker }: CommandContext): string[] {
-  const head = { en: 'Commands:', zh: '命令：' }[lang];
+function commandLines({ lang, commands, speaker }: CommandContext): Words[] {
+  const head = bold({ en: 'Commands:', zh: '命令：' }[lang]);
   return [
     head,
     ...commands
@@ -67,12 +68,12 @@ function commandLines({ lang, commands, speaker }: CommandContext): string[] {
 }
 
 /** The errands there are: a phrase that starts one, else the /run form. */
-function errandLines({ lang, rooms, speaker }: CommandContext): string[] {
+function errandLines({ lang, rooms, speaker }: CommandContext): Words[] {
   const templates = rooms.templates.list();
   if (templates.length === 0 || !may(speaker.role, 'run')) return [];
   const lines = templates.slice(0, ERRANDS_SHOWN).map((template) => {
     return `• ${template.title[lang]} — ${template.triggers[0] ?? `/run ${template.id}`}`;
   });
   if (templates.length > ERRANDS_SHOWN) lines.push('…');
-  return ['', { en: 'Errands:', zh: '任务：' }[lang], ...lines];
+  return ['', bold({ en: 'Errands:', zh: '任务：' }[lang]), ...lines];
 }

@@ -1,5 +1,7 @@
+import type { RichText } from '../channels/channel.ts';
 import type { Texts } from '../flows/template-model.ts';
 import { titleFor } from '../notifications/wording.ts';
+import { bold, code, rich } from '../rich-text.ts';
 import type { Lang } from '../sessions/lang.ts';
 import type { Explanation } from '../tasks/explain.ts';
 import { reasonWords } from '../tasks/reason-words.ts';
@@ -37,15 +39,12 @@ export function nameOf({ lang, rooms }: CommandContext, task: TaskRecord): strin
 }
 
 /** One line of a list: `✅ k7q2 Hello (Ada) — done, 5 min ago`. @param why what keeps it, where that was asked */
-export function listLine(context: CommandContext, task: TaskRecord, now: number, why?: Explanation): string {
+export function listLine(context: CommandContext, task: TaskRecord, now: number, why?: Explanation): RichText {
   const { lang } = context;
-  const head = `${STATES[task.status].icon} ${task.taskId} ${nameOf(context, task)} — `;
-  return (
-    head +
-    (isFinal(task.status)
-      ? `${STATES[task.status][lang]}${COMMA[lang]}${ago(lang, now - task.endedAt!)}`
-      : liveState(lang, task, now, why))
-  );
+  const state = isFinal(task.status)
+    ? `${STATES[task.status][lang]}${COMMA[lang]}${ago(lang, now - task.endedAt!)}`
+    : liveState(lang, task, now, why);
+  return rich`${STATES[task.status].icon} ${code(task.taskId)} ${bold(nameOf(context, task))} — ${state}`;
 }
 
 /** What a live task does or waits for, and why. */

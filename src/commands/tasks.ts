@@ -1,12 +1,14 @@
+import type { RichText } from '../channels/channel.ts';
 import type { Texts } from '../flows/template-model.ts';
-import { SUMMARY_LIMIT } from '../notifications/wording.ts';
+import { outputOf, SUMMARY_LIMIT } from '../notifications/wording.ts';
+import { bold, code, joined, rich, richHeadAndTail, type Words } from '../rich-text.ts';
 import type { Lang } from '../sessions/lang.ts';
 import type { Tx } from '../store/tx.ts';
 import type { Explanation } from '../tasks/explain.ts';
 import { listTasks } from '../tasks/read.ts';
 import { isFinal, type TaskState } from '../tasks/states.ts';
 import type { RunRecord, TaskRecord } from '../tasks/task.ts';
-import { duration, headAndTail, oneLine, printable, sentenceOf } from '../text.ts';
+import { duration, oneLine, sentenceOf } from '../text.ts';
 import type { Command, CommandContext } from './command.ts';
 import { findTask, idMissing, LIST_LIMIT, liveTasks, noSuchTask } from './task-lookup.ts';
 import { ago, listLine, liveState, nameOf, stateWord } from './task-words.ts';
@@ -28,13 +30,13 @@ const status: Command = {
         en: 'Nothing is running or waiting here. /tasks lists the last errands.',
         zh: '当前没有运行或等待中的任务。发送 /tasks 查看最近的任务。',
       }[context.lang];
-      return [...notices, idle].join('\n');
+      return joined([...notices, idle], '\n');
     }
     const shown = live.slice(0, LIST_LIMIT);
     const why = await whyQueued(tx, context, shown);
-    const lines = shown.map((task) => listLine(context, task, tx.now, why.get(task.taskId)));
+    const lines: Words[] = shown.map((task) => listLine(context, task, tx.now, why.get(task.taskId)));
     if (live.length > LIST_LIMIT) lines.push({ en: '… and more: /tasks', zh: '……还有更多：/tasks' }[context.lang]);
-    return [...notices, ...lines].join('\n');
+    return joined([...notices, ...lines], '\n');
   },
 };
 
@@ -52,7 +54,11 @@ const tasks: Command = {
   help: { en: 'the last errands of this conversation', zh: '本会话最近的任务' },
   async run(tx, context) {
     const found = await listTasks(tx, context.rooms.ids, { sessionKey: context.sessionKey, limit: LIST_LIMIT });
-    if (found.length > 0) return found.map((task) => listLine(context, task, tx.now)).join('\n');
+    if (found.length > 0)
+      return joined(
+        found.map((task) => listLine(context, task, tx.now)),
+        '\n',
+      );
     return {
       en: 'There were no errands here yet. /help says how to ask for one.',
       zh: '这里还没有任务。发送 /help 查看用法。',
@@ -88,24 +94,24 @@ async function whyQueued(
   return new Map([...why].map(([id, explained]) => [rooms.ids.encode(id), explained]));
 }
 
-function card(context: CommandContext, shown: TaskRecord, now: number, why: Explanation | undefined): string {
+function card(context: CommandContext, shown: TaskRecord, now: number, why: Explanation | undefined): RichText {
   const { lang } = context;
-  const lines = [
-    `${nameOf(context, shown)} · ${shown.taskId}`,
+  const lines: Words[] = [
+    rich`${bold(nameOf(context, shown))} · ${code(shown.taskId)}`,
     `${LABELS.state[lang]}${stateOf(context, shown, now, why)}`,
     `${LABELS.asked[lang]}${ago(lang, now - shown.createdAt)}`,
     ...runLines(context, shown),
   ];
   const error = lang === 'zh' ? (shown.errorZh ?? shown.error) : shown.error;
   if (error !== undefined) lines.push(`${LABELS.error[lang]}${sentenceOf(error)}`);
-  const summary = printable(shown.summary ?? '').trim();
-  if (summary !== '')
+  const summary = outputOf(shown.summary ?? '', context.rooms.templates.get(shown.template)?.summary);
+  if (summary.text !== '')
     lines.push(
       '',
-      headAndTail(summary, SUMMARY_LIMIT, (count) => leftOut(context, count)),
+      richHeadAndTail(summary, SUMMARY_LIMIT, (count) => leftOut(context, count)),
     );
-  lines.push(nextSteps(shown));
-  return lines.join('\n').trimEnd();
+  const steps = nextSteps(shown);
+  return joined(steps.length === 0 ? lines : [...lines, joined(steps.map(code), ' · ')], '\n');
 }
 
 function stateOf({ lang }: CommandContext, shown: TaskRecord, now: number, why: Explanation | undefined): string {
@@ -146,15 +152,11 @@ const LABELS = {
   error: { en: 'Error: ', zh: '错误：' },
 } as const;
 
-function nextSteps({ status: state, taskId, runs, reason }: TaskRecord): string {
+function nextSteps({ status: state, taskId, runs, reason }: TaskRecord): string[] {
   const log = runs.length > 0 ? [`/logs ${taskId}`] : [];
   if (!isFinal(state))
-    return [
-      `/cancel ${taskId}`,
-      ...(state === 'waiting' && reason !== 'needs' ? [`/retry ${taskId}`] : []),
-      ...log,
-    ].join(' · ');
-  return [...(state === 'succeeded' ? [] : [`/retry ${taskId}`]), ...log].join(' · ');
+    return [`/cancel ${taskId}`, ...(state === 'waiting' && reason !== 'needs' ? [`/retry ${taskId}`] : []), ...log];
+  return [...(state === 'succeeded' ? [] : [`/retry ${taskId}`]), ...log];
 }
 
 function leftOut({ lang }: CommandContext, count: number): string {

@@ -103,6 +103,17 @@ describe('every command', () => {
     expect(await reply('5', 'greet Ada')).toContain('not allowed to run');
   });
 
+  it('lists errands with ids that can be copied and names that stand out', async () => {
+    await rooms.say('7', 'greet Ada');
+    const id = await rooms.lastTaskId();
+    for (const command of ['/status', '/tasks', `/task ${id}`]) {
+      const { text, marks } = await rooms.lookOfReply('7', command);
+      const looks = marks.map(({ kind, start, length }) => [kind, text.slice(start, start + length)]);
+      expect(looks, command).toContainEqual(['code', id]);
+      expect(looks, command).toContainEqual(['bold', 'Hello (Ada)']);
+    }
+  });
+
   it('explains itself', async () => {
     expect(await reply('7', '/help /retry')).toBe('/retry <id> — run a failed or waiting errand again');
   });

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { TaskExplainer } from '../../src/agents/explainer.ts';
 import { AgentRegistry } from '../../src/agents/registry.ts';
-import type { ChannelName, ChannelPort, IncomingMessage, Route } from '../../src/channels/channel.ts';
+import type { ChannelName, ChannelPort, IncomingMessage, Mark, Route } from '../../src/channels/channel.ts';
 import { type ManualClock, manualClock } from '../../src/clock.ts';
 import type { CommandRooms } from '../../src/commands/command.ts';
 import { followTasks } from '../../src/flows/follow.ts';
@@ -160,9 +160,14 @@ export class Rooms {
 
   /** The one direct answer to what this person says. */
   async reply(userId: string, text: string): Promise<string> {
+    return (await this.lookOfReply(userId, text)).text;
+  }
+
+  /** The same with how it looks. */
+  async lookOfReply(userId: string, text: string): Promise<{ text: string; marks: Mark[] }> {
     const rows = (await this.say(userId, text)).filter((row) => row.kind === 'reply');
     if (rows.length !== 1) throw new Error(`${rows.length} answers to ${text}`);
-    return rows[0]!.text;
+    return { text: rows[0]!.text, marks: JSON.parse(rows[0]!.marks ?? '[]') as Mark[] };
   }
 
   /** The language of this person's conversation from now on. */
