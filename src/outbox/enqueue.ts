@@ -29,6 +29,7 @@ import {
   insertMessages,
   insertNewMessages,
   reviveMessages,
+  reviveUnreached,
   storedMessages,
   withdrawMessages,
 } from './queries.ts';
@@ -50,7 +51,7 @@ export interface Outbox {
    * Answers the tasks and generations' keys of the results among them.
    */
   withdraw(tx: Tx, tasks: readonly { taskId: number; all: boolean }[]): Promise<Withdrawn[]>;
-  /** These chats have spoken: what waits for unreachable ones among them may go. */
+  /** These chats have spoken: what waits for unreachable ones among them may go, and the result that found it out as well. */
   clearHold(tx: Tx, chats: readonly ChatKey[]): Promise<void>;
   /** A chat has another id from now on: whatever waits for it, or will go to it, goes there. Told again, nothing changes. */
   moveChat(tx: Tx, move: ChatMove): Promise<void>;
@@ -80,7 +81,12 @@ export function createOutbox({ instant, emit, rates }: OutboxOptions): Outbox {
     const freed = await tx.all(freeChats, {
       rows: distinctChats(chats).map((key) => [key.channel, key.account, key.chat]),
     });
-    if (freed.length > 0) emit(tx, [{ type: 'outbox.enqueued', chats: freed as ChatKey[] }]);
+    if (freed.length === 0) return;
+    await tx.run(reviveUnreached, {
+      rows: freed.map((held) => [held.channel, held.account, held.chat, held.unreachable_since, held.reason]),
+      now: tx.now,
+    });
+    emit(tx, [{ type: 'outbox.enqueued', chats: distinctChats(freed as unknown as ChatKey[]) }]);
   };
   return {
     async enqueue(tx, messages) {

@@ -167,7 +167,8 @@ function settleRow(settlement: Settlement, now: number): unknown[] {
     message.id,
     message.fence,
     status,
-    settlement.nextAt,
+    // So it is found again when the chat speaks.
+    settlement.hold && 'unreachable' in settlement.hold ? now : settlement.nextAt,
     settlement.error,
     settlement.maybeRepeat ? 1 : 0,
     settlement.safeRepeats,

@@ -281,14 +281,26 @@ export const holdChats = hot<{ rows: unknown[][] }>(
     held_at = excluded.held_at`,
 );
 
+type FreedChat = { channel: string; account: string; chat: string; unreachable_since: number; reason: string | null };
+
 /** Frees chats that were unreachable; pauses the platform asked for stay. */
-export const freeChats = hot<{ rows: unknown[][] }, { channel: string; account: string; chat: string }>(
+export const freeChats = hot<{ rows: unknown[][] }, FreedChat>(
   'outbox.free',
   (d, p) => sql`
   delete from chat_hold
   where unreachable_since is not null
     and (channel, account, chat) in (select r.channel, r.account, r.chat from ${d.rows(p.rows.param, CHAT_COLUMNS)} as r)
-  returning channel, account, chat`,
+  returning channel, account, chat, unreachable_since, reason`,
+);
+
+/** Of chats that were unreachable since then: the results and questions that found it out may go after all. */
+export const reviveUnreached = hot<{ rows: unknown[][]; now: number }>(
+  'outbox.revive_unreached',
+  (d, p) => sql`
+  update outbox set status = 'pending', next_at = ${p.now}, put_off_at = ${p.now}, safe_repeats = 0
+  where outbox.status = 'dead' and (outbox.kind = 'final' or outbox.kind = 'notice')
+    and (outbox.channel, outbox.account, outbox.chat, outbox.next_at, outbox.error) in (
+      select r.channel, r.account, r.chat, r.since, r.error from ${d.rows(p.rows.param, { ...CHAT_COLUMNS, since: 'int', error: 'text' })} as r)`,
 );
 
 export type RevivedRow = Pick<MessageRow, 'id' | 'channel' | 'account' | 'chat'>;

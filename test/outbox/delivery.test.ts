@@ -80,6 +80,28 @@ describe('order and pace', () => {
     expect(channel.arrived('slow')).toEqual(['s1', 's2']);
   });
 
+  it('A33: a pause that the platform asks for is kept, twice if need be, and the result comes once', async () => {
+    const channel = scriptedChannel();
+    const wait: SendOutcome = { outcome: 'retry', error: 'retry after 37', afterMs: 37_000, scope: 'chat' };
+    let refused = 0;
+    channel.otherwise(({ route: { chat } }) => (chat === 'slow' && refused++ < 2 ? wait : SENT));
+    await rig.enqueue(final('slow', 'result'));
+    const delivery = await rig.deliver([channel]);
+    for (const refusals of [1, 2]) {
+      await until(async () => (await rig.row('result')).attempts === refusals, `refusal ${refusals}`);
+      await until(async () => (await rig.row('result')).status === 'pending', 'it to wait');
+      rig.clock.advance(36_999);
+      await rig.enqueue(final('other', `other ${refusals}`));
+      delivery.wake();
+      await until(() => channel.texts().includes(`other ${refusals}`), 'another chat to be served');
+      expect(channel.calls.filter(({ route: { chat } }) => chat === 'slow').length).toBe(refusals);
+      rig.clock.advance(1);
+      delivery.wake();
+    }
+    await settled('sent', 'sent', 'sent');
+    expect(channel.arrived('slow')).toEqual(['result']);
+  });
+
   it('a channel in trouble is probed by one message at a time and does not hold up other channels', async () => {
     const telegram = scriptedChannel();
     const wecom = scriptedChannel('wecom');
@@ -273,8 +295,50 @@ describe('failures', () => {
       { type: 'outbox.enqueued', chats: [{ channel: 'telegram', account: 'default', chat: '1' }] },
     ]);
     delivery.wake();
-    await settled('dead', 'sent', 'sent', 'sent', 'sent');
-    expect(channel.arrived('1')).toEqual(['b', 'd']);
+    await settled('expired', 'expired', 'sent', 'sent', 'sent', 'sent');
+    const [list, ...rest] = channel.arrived('1');
+    expect(list).toMatch(/a\n.*b/);
+    expect(rest).toEqual(['d']);
+  });
+
+  it('A29: the result that found a person gone is told to have failed, and comes when the person speaks again', async () => {
+    const channel = scriptedChannel();
+    channel.next(
+      { ...AWAY, error: '500' },
+      { outcome: 'permanent', error: 'Forbidden: bot was blocked by the user', unreachable: true },
+    );
+    await rig.enqueue(final('1', 'result'), { route: route('1'), kind: 'reply', text: 'answer' });
+    const delivery = await rig.deliver([channel]);
+    await until(async () => (await rig.row('result')).error === '500', 'the failure');
+    rig.clock.advance(600_000);
+    delivery.wake();
+    await settled('dead', 'pending');
+    expect(rig.events).toContainEqual(expect.objectContaining({ type: 'outbox.dead', status: 'dead', kind: 'final' }));
+    const calls = channel.calls.length;
+    rig.clock.advance(3_600_000);
+    await rig.enqueue(final('2', 'to somebody else'));
+    delivery.wake();
+    await settled('dead', 'pending', 'sent');
+    expect(channel.calls.length).toBe(calls + 1);
+
+    await rig.store.transact('test', (tx) => rig.outbox.clearHold(tx, [route('1')]));
+    delivery.wake();
+    await settled('sent', 'sent', 'sent');
+    expect(channel.arrived('1')).toEqual(['result', 'answer']);
+    expect(rig.events).toContainEqual(expect.objectContaining({ type: 'outbox.sent', kind: 'final', chat: '1' }));
+  });
+
+  it('A29: what a person has put away, or died of something else, stays dead when the chat speaks', async () => {
+    const channel = scriptedChannel();
+    channel.next(
+      { outcome: 'permanent', error: 'message is too long', unreachable: false },
+      { outcome: 'permanent', error: 'blocked by the user', unreachable: true },
+    );
+    await rig.enqueue(final('1', 'too long'), final('1', 'update', { kind: 'update' }));
+    await rig.deliver([channel]);
+    await settled('dead', 'dead');
+    await rig.store.transact('test', (tx) => rig.outbox.clearHold(tx, [route('1')]));
+    expect(await rig.statuses()).toEqual(['dead', 'dead']);
   });
 
   it('speaking does not end a pause the platform has asked for', async () => {
