@@ -163,7 +163,7 @@ describe('a group', () => {
     expect(rooms.refusals.counts().get('anonymous')).toBe(3);
   });
 
-  it('case 43: has a conversation for each topic, and answers where it was asked', async () => {
+  it('case 43, A32: has a conversation for each topic, and answers where it was asked', async () => {
     await open();
     const topic = { ...group, thread: '33' };
     await inGroup('7', 'greet Ada', { route: topic });

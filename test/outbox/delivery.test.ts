@@ -614,6 +614,32 @@ it('stop waits for running calls, tells them to end, and a later start goes on',
   await settled('sent');
 });
 
+it('A30: five results over three restarts while the platform is slow are told once each, however often they are told to the outbox', async () => {
+  const channel = scriptedChannel();
+  let answer: () => void = () => undefined;
+  channel.otherwise(async () => {
+    await new Promise<void>((resolve) => {
+      answer = resolve;
+    });
+    return SENT;
+  });
+  const results = ['a', 'b', 'c', 'd', 'e'].map((name) => final('1', name, { dedupeKey: `task:${name}:1:final` }));
+  for (let restart = 0; restart < 3; restart += 1) {
+    await rig.enqueue(...results);
+    const before = channel.calls.length;
+    const delivery = await rig.deliver([channel], { stopGraceMs: 60_000 });
+    await until(() => channel.calls.length === before + 1, 'a call to be on its way');
+    const stopped = delivery.stop();
+    answer();
+    await stopped;
+  }
+  channel.otherwise(() => SENT);
+  await rig.enqueue(...results);
+  await rig.deliver([channel]);
+  await settled('sent', 'sent', 'sent', 'sent', 'sent');
+  expect(channel.arrived('1')).toEqual(['a', 'b', 'c', 'd', 'e']);
+});
+
 it('while stopping, what is on its way is finished and nothing new is begun', async () => {
   const channel = scriptedChannel();
   let release: () => void = () => undefined;

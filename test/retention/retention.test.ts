@@ -4,6 +4,8 @@ import { gunzipSync } from 'node:zlib';
 import Database from 'better-sqlite3';
 import { sql } from 'kysely';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { IncomingMessage } from '../../src/channels/channel.ts';
+import { createChannelPort } from '../../src/intake/inbox.ts';
 import { createLog, silentLog } from '../../src/log.ts';
 import { createOutbox } from '../../src/outbox/enqueue.ts';
 import { createArchive } from '../../src/retention/archive.ts';
@@ -172,6 +174,31 @@ describe('what is old and over', () => {
     expect((await service.runOnce()).pruned).toEqual({});
     pass(1);
     expect((await service.runOnce()).pruned).toEqual({ followup: 2, inbox: 3 });
+  });
+
+  it('A21: a message that comes again is known for seven days, whatever came after it', async () => {
+    const port = () =>
+      createChannelPort({ store: core.store, channel: 'telegram', account: 'default', onStored: () => undefined });
+    const incoming = (identity: string): IncomingMessage => ({
+      identity,
+      kind: 'text',
+      route: ROUTE,
+      sender: { id: '7' },
+      text: 'report',
+      addressed: true,
+    });
+    const workedOff = () =>
+      core.store.transact('test.done', (tx) => tx.exec(sql`update inbox set status = 'done', done_at = ${tx.now}`));
+    const service = retention({ retentionMs: DAY });
+    await port().accept([incoming('m')]);
+    await workedOff();
+    pass(WEEK - 1);
+    await service.runOnce();
+    expect(await port().accept([incoming('m'), incoming('same words, new message')])).toEqual(['duplicate', 'stored']);
+    pass(1);
+    await service.runOnce();
+    // docs/retention.md: longer than any platform delivers again.
+    expect(await port().accept([incoming('m')])).toEqual(['stored']);
   });
 
   it('logins and pairing requests that are over go without the digest of their secret; audit entries after 90 days', async () => {

@@ -76,7 +76,7 @@ describe('the offset', () => {
     expect(texts()).toEqual(['before', 'after']);
   });
 
-  it('case 3: a restart storm with one unconfirmed message stores it once', async () => {
+  it('case 3, A22: a restart storm with one unconfirmed message stores it once', async () => {
     await start({ started: false });
     ann('/deploy');
     for (let n = 0; n < 5; n += 1) {

@@ -53,7 +53,7 @@ describe('the request', () => {
 });
 
 describe('corrections', () => {
-  it('a topic that is gone: the answer goes to the group itself, once, and says so', async () => {
+  it('A32: a topic that is gone: the answer goes to the group itself, once, and says so', async () => {
     await quiet();
     rig.fake.chats.of(NEW_GROUP).closedThreads.add(33);
     const outcome = await say(rig.channel, 'done', { chat: String(NEW_GROUP), chatKind: 'group', thread: '33' });

@@ -237,7 +237,7 @@ describe('case A24: what is not properly signed and sealed is refused and stores
 });
 
 describe('messages', () => {
-  it('case 49: the answer is an empty 200 at once, and three deliveries while the store is slow are one row', async () => {
+  it('case 49, A23: the answer is an empty 200 at once, and three deliveries while the store is slow are one row', async () => {
     rig = await startRig();
     expect(await rig.fake.userSends({ user: USER, text: 'first' })).toEqual({ attempts: 1, status: 200, body: '' });
     const plaintext = textMessageXml(head(), 'slow', '99');
@@ -269,7 +269,7 @@ describe('messages', () => {
     expect(rig.channel.health().lastOkAt).toBe(START_AT);
   });
 
-  it('case 51: events of one second are told apart, a redelivered event is recognised', async () => {
+  it('case 51, A23: events of one second are told apart, a redelivered event is recognised', async () => {
     rig = await startRig();
     const location = (latitude: string) => eventXml(head(), 'LOCATION', { Latitude: latitude, Longitude: '113.94' });
     const events = [
