@@ -222,7 +222,7 @@ describe('failures', () => {
     ]);
   });
 
-  it('a lost answer of a result: once more and marked, then a person decides', async () => {
+  it('case 40: a lost answer of a result: once more and marked, then a person decides', async () => {
     const channel = scriptedChannel();
     channel.otherwise(() => LOST);
     await rig.enqueue(final('1', 'result', { taskId: 3 }));
@@ -235,7 +235,7 @@ describe('failures', () => {
     expect(channel.texts()).toEqual(['result', marked('result')]);
   });
 
-  it('a lost answer of anything but a result is not repeated', async () => {
+  it('case 40: a lost answer of anything but a result is not repeated', async () => {
     const channel = scriptedChannel();
     channel.otherwise(() => LOST);
     await rig.enqueue(final('1', 'u', { kind: 'update' }));
