@@ -49,14 +49,16 @@ export class Processes {
     return child;
   }
 
-  async agent(agentId: string, token: string, env: Record<string, string> = {}): Promise<ChildProcess> {
-    return this.#start(['agent'], agentId, {
+  /** @param group the folder of a control group that it, and what it starts, is to live in */
+  async agent(agentId: string, token: string, env: Record<string, string> = {}, group?: string): Promise<ChildProcess> {
+    const settings = {
       AGENT_GATEWAY_URL: this.url,
       AGENT_TOKEN: token,
       AGENT_ID: agentId,
       AGENT_SPOOL_DIR: join(this.folder, agentId),
       ...env,
-    });
+    };
+    return this.#start(['agent'], agentId, settings, group);
   }
 
   async agentToken(agentId: string): Promise<string> {
@@ -99,10 +101,13 @@ export class Processes {
     await rm(this.folder, { recursive: true, force: true, maxRetries: 10, retryDelay: 50 });
   }
 
-  async #start(args: string[], name: string, env: Record<string, string>): Promise<ChildProcess> {
+  async #start(args: string[], name: string, env: Record<string, string>, group?: string): Promise<ChildProcess> {
     const main = join(await compiledSrc(), 'cli', 'main.js');
     const out = openSync(join(this.folder, `${name}.log`), 'a');
-    const child = spawn(process.execPath, [main, ...args], {
+    const entering =
+      group === undefined ? [] : ['sh', '-c', 'echo $$ > "$0" && exec "$@"', join(group, 'cgroup.procs')];
+    const [file, ...rest] = [...entering, process.execPath, main, ...args];
+    const child = spawn(file!, rest, {
       cwd: this.folder,
       stdio: ['ignore', out, out],
       env: { PATH: process.env.PATH, HOME: this.folder, LANG: 'C.UTF-8', ...env },
