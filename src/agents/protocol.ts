@@ -16,6 +16,11 @@ import { type ProcessLine, type RunSnapshot, SNAPSHOT_LIMITS } from '../tasks/sn
  */
 export const PROTOCOL_VERSION = 1;
 
+/** What a gateway of this version still speaks: its own protocol and the one before, so that agents may be upgraded after it. */
+export function isProtocolSpoken(version: unknown, own: number = PROTOCOL_VERSION): version is number {
+  return Number.isSafeInteger(version) && (version === own || version === own - 1) && (version as number) >= 1;
+}
+
 /** What an agent may be called. */
 export const AGENT_ID = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
 
@@ -138,7 +143,7 @@ export const registerRequestSchema = z.object({
   /** Identifies this boot of the machine; recorded process groups are only killed within the same boot. */
   bootId: text(64),
   version: text(32),
-  protocol: z.literal(PROTOCOL_VERSION, {
+  protocol: z.custom<number>((version) => isProtocolSpoken(version), {
     error: ({ input }) =>
       `this gateway speaks agent protocol ${PROTOCOL_VERSION} and the agent ${JSON.stringify(input)}: upgrade the older of the two`,
   }),

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import Database from 'better-sqlite3';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { HeartbeatRequest } from '../../src/agents/protocol.ts';
+import { isProtocolSpoken } from '../../src/agents/protocol.ts';
 import { upsertNote } from '../../src/releases/queries.ts';
 import { migrate } from '../../src/store/migrate.ts';
 import { TestGateway } from '../support/gateway.ts';
@@ -194,6 +195,13 @@ describe('the protocol between versions', () => {
     expect((await call('pull', { maxTasks: 1, waitMs: 0, holding: [], ...future })).status).toBe(200);
     const report = { runId: 'zzzz', leaseToken: 'x', seq: 1, type: 'succeeded', summary: '', ...future };
     expect((await call('report', { reports: [report], ...future })).status).toBe(200);
+  });
+
+  it('of a gateway is its own and the one before, for agents that are upgraded after it', () => {
+    const spoken = (own: number) =>
+      [-1, 0, 1, 2, 3, 4, 2.5, '3', null].filter((version) => isProtocolSpoken(version, own));
+    expect(spoken(1)).toEqual([1]);
+    expect(spoken(3)).toEqual([2, 3]);
   });
 
   it.each([0, 2, '1', undefined])('refuses protocol %j and says what to do', async (protocol) => {
