@@ -36,6 +36,8 @@ export class Memory {
   readonly overdueSince = new Map<number, number>();
   /** By key of an effect: the runs that were told to go, with what became of that. */
   readonly told = new Map<string, Map<number, 'told' | 'acted' | 'marked' | 'given back'>>();
+  /** Keys of effects of which a run was answered that they are done, and by which run. */
+  readonly done = new Map<string, number>();
   /** By key of an effect: how often a person may have said that it did not take place. */
   readonly again = new Map<string, number>();
   /** By line, then by owner: the starts of each other owner since this one waits without a start of its own. */

@@ -83,7 +83,9 @@ async function mark(world: World, { agent, runId, leaseToken, key }: Actor, outc
   const id = world.ids.decode(runId)!;
   const call = { agentId, runId: id, leaseToken, type: 'pay', key, outcome, result: `${id}`, error: null };
   const answers = await world.request(agent.machine, ({ store }) => store.write(markEffectsVerb, [call]));
-  world.note(`${key} ${outcome} by run ${id}: ${answers[0]!.answer}`);
+  const { answer } = answers[0]!;
+  if (answer === 'done') world.memory.done.set(key, id);
+  world.note(`${key} ${outcome} by run ${id}: ${answer}`);
 }
 
 /** A person finds out what became of an effect that nobody holds; right or wrong. */

@@ -34,6 +34,15 @@ export const EFFECT_LAWS: readonly Invariant[] = [
     },
   },
   {
+    name: 'what was answered to be done is kept as done',
+    breach: ({ now, world: { memory } }) =>
+      firstBreach(memory.done, ([key, runId]) => {
+        if (memory.again.has(key)) return undefined;
+        const effect = [...now.effects.values()].find((known) => known.key === key);
+        return effect?.state === 'success' ? undefined : `${key} was done by run ${runId} and is ${effect?.state}`;
+      }),
+  },
+  {
     name: 'one key has one effect',
     breach: ({ before, now }) =>
       before.effects === now.effects ||
